@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 import msgspec
+from msgspec.structs import asdict
 
 from interlock.client.context import Context
+from interlock.kernel.blobs import PREFIX
 from interlock.kernel.commands import LeaseGrant
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.parameters import NO_ARGUMENTS, Parameter, describe_wrong_argument, list_kinds
 
 TASK = "task"  # the lifecycle of a task of a workstream
+NULL = (b"null", "null")
 
 
 class Arguments:
@@ -78,7 +81,7 @@ class Arguments:
         Raises:
             msgspec.MsgspecError: they do not fit the handler.
         """
-        return self.decoder.decode(NO_ARGUMENTS if text in (b"null", "null") else text)
+        return self.decoder.decode(NO_ARGUMENTS if text in NULL else text)
 
     def decode(
         self, grant: LeaseGrant, context: Context | None = None, read_value: Callable[[str], str] = str
@@ -93,24 +96,29 @@ class Arguments:
         Raises:
             msgspec.MsgspecError: the arguments do not fit the handler.
         """
-        text = read_value(grant.input).encode()
+        own = read_value(grant.input) if grant.input.startswith(PREFIX) else grant.input
+        is_alone = grant.outputs is None and not grant.needed and grant.lifecycle != TASK
+        text = own if is_alone else self.merge_inputs(grant, own, read_value)
+        arguments = asdict(self.decoder.decode(NO_ARGUMENTS if text in NULL else text))
+        if self.context_name:
+            arguments[self.context_name] = context
+        return arguments
+
+    def merge_inputs(self, grant: LeaseGrant, text: str, read_value: Callable[[str], str]) -> bytes | str:
+        """Returns the arguments of a job together with what it gets from others, as far as its parameters name it."""
         if grant.outputs is not None:
             values = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | None) or {}
             outputs = {name: output for name, output in grant.outputs if name in self.names}
             values |= {name: msgspec.Raw(read_value(output).encode()) for name, output in outputs.items()}
-            text = msgspec.json.encode({name: values[name] for name in self.names if name in values})
-        elif (needed := {name: output for name, output in grant.needed if name in self.names}) or (
-            grant.lifecycle == TASK
-        ):
-            given = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | None) or {}
-            if grant.lifecycle == TASK:
-                given = {name: value for name, value in given.items() if name in self.names}
-            values = {name: msgspec.Raw(read_value(output).encode()) for name, output in needed.items()}
-            text = msgspec.json.encode({**values, **given})
-        arguments = msgspec.structs.asdict(self.decode_input(text))
-        if self.context_name:
-            arguments[self.context_name] = context
-        return arguments
+            return msgspec.json.encode({name: values[name] for name in self.names if name in values})
+        needed = {name: output for name, output in grant.needed if name in self.names}
+        if not needed and grant.lifecycle != TASK:
+            return text
+        given = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | None) or {}
+        if grant.lifecycle == TASK:
+            given = {name: value for name, value in given.items() if name in self.names}
+        values = {name: msgspec.Raw(read_value(output).encode()) for name, output in needed.items()}
+        return msgspec.json.encode({**values, **given})
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

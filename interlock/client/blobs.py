@@ -7,12 +7,13 @@ the text of the blob. Where there is no place for blobs, everything stays in the
 
 import asyncio
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from interlock.blobs.store import PIECE, read_value, write_pieces
-from interlock.kernel.blobs import BlobRef, format_reference, is_large, parse_reference
+from interlock.kernel.blobs import LARGE, BlobRef, format_reference, is_large, parse_reference
 from interlock.kernel.commands import RECORDED_VALUES, AddBlob, Command, Finish, Record, Submit
 from interlock.kernel.errors import InterlockError, NoBlobs, Unavailable
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from interlock.client.app import App
 
 A = TypeVar("A")
+RESULT = attrgetter("result")
 FITS = 1_000_000  # bytes of a value that a request can have without a blob
 
 
@@ -66,7 +68,10 @@ def has_large_value(command: Command[Any]) -> bool:
         return any(is_large(work.input) for work in command.work)
     if isinstance(command, Record):
         return command.kind in RECORDED_VALUES and is_large(command.payload)
-    return isinstance(command, Finish) and any(is_large(outcome.result) for outcome in command.outcomes)
+    if isinstance(command, Finish):  # a character has at most four bytes, so most batches hold none by their lengths
+        longest = max(map(len, map(RESULT, command.outcomes)), default=0)
+        return longest > LARGE // 4 and any(is_large(outcome.result) for outcome in command.outcomes)
+    return False
 
 
 def pack(app: "App", command: Command[A]) -> Command[A]:

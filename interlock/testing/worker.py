@@ -144,7 +144,7 @@ class StageWorker:
     def run(self, grant: LeaseGrant) -> None:
         """The handler has run and its outcome is reported. Raises WorkerLost."""
         context = StageContext(self, grant)
-        execution = Execution(LocalLease(grant, stand_still, 0.0), context)
+        execution = Execution(grant, context.held, LocalLease(grant, stand_still, 0.0), lambda _: context)
         self.running.append(context)
         try:
             # The pipe has a context of its own, so a handler that waits for another job goes on as itself after it.

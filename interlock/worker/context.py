@@ -79,19 +79,20 @@ def drop_log(log: JobLog) -> None:
 class JobContext(AgentContext):
     """The context of one attempt. `cancelled` turns true when the job is asked to stop, or its lease is lost."""
 
+    spent = 0.0
+    worktree: str | None = None  # if its job has a repository
+    is_async = False  # whether its handler is `async def`: then a step is awaited
+    thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
+    app: "App | None" = None  # where large values and artifacts are kept
+    # By the worker's own clock, which goes on while the process is stopped.
+    lease_over: Callable[[], bool] = staticmethod(is_never_over)
+    on_log: Callable[[JobLog], None] = staticmethod(drop_log)  # has the bytes sent that wait in the log
+    read_captured: Callable[[], None] = staticmethod(ignore)  # adds what was printed before to the log
+
     def __init__(self, sender: Sender, grant: LeaseGrant, tenant: int, later: Callable[[Record], None]) -> None:
         self.sender, self.grant, self.tenant, self.later = sender, grant, tenant, later
         self.held = LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease)
         self.stopping = StopFlag()
-        self.spent = 0.0
-        # By the worker's own clock, which goes on while the process is stopped.
-        self.lease_over: Callable[[], bool] = is_never_over
-        self.worktree: str | None = None  # if its job has a repository
-        self.is_async = False  # whether its handler is `async def`: then a step is awaited
-        self.thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
-        self.app: App | None = None  # where large values and artifacts are kept
-        self.on_log: Callable[[JobLog], None] = drop_log  # has the bytes sent that wait in the log
-        self.read_captured: Callable[[], None] = ignore  # adds what was printed before to the log
 
     # Most handlers ask for none of these, so each is made when it is asked for.
 

@@ -31,8 +31,7 @@ The steps `may_start`, `report_start` and `report_end` are its methods.
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -43,7 +42,7 @@ from interlock.kernel.commands import PERMANENT, LeaseGrant, LeaseRef, LeaseStat
 from interlock.kernel.errors import TransientError, Unknown
 from interlock.worker.context import JobContext, LeaseOver
 from interlock.worker.leases import LocalLease
-from interlock.worker.log_lines import log_job
+from interlock.worker.log_lines import log, log_job
 from interlock.worker.outcome import (
     Ending,
     GiveBack,
@@ -57,6 +56,7 @@ from interlock.worker.tracebacks import redact_outcome
 
 if TYPE_CHECKING:
     from interlock.client.app import App
+    from interlock.worker.loop import WorkerQueue
 
 CI_ATTEMPT = "ci_attempt"
 END_EVENTS = {
@@ -68,17 +68,18 @@ END_EVENTS = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class Execution:
+class Execution(msgspec.Struct, eq=False):
     """One attempt of a job under one lease, as far as it has come. Times are seconds of the worker's loop."""
 
+    grant: LeaseGrant
+    held: LeaseRef  # how the engine is told which lease is meant
     lease: LocalLease
-    context: JobContext
+    make_context: Callable[["Execution"], JobContext]
     time_limit: float | None = None  # seconds
-    grant: LeaseGrant = field(init=False)
-    held: LeaseRef = field(init=False)  # how the engine is told which lease is meant
+    queue: "WorkerQueue | None" = None  # in whose slot it runs
+    made_context: JobContext | None = None
     task: Task[Any, Any] | None = None
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = {}
     started_at: float | None = None  # when the handler was called
     ended: bool = False
     outcome: Ending = None
@@ -88,8 +89,20 @@ class Execution:
     in_report: bool = False  # something about it is being sent, and there is no answer yet
     outcome_replaced: bool = False  # the engine refused its outcome once
 
-    def __post_init__(self) -> None:
-        self.grant, self.held = self.context.grant, self.context.held
+    @property
+    def context(self) -> JobContext:
+        """What its handler may ask of it. Most handlers ask nothing, so it is made when it is first needed."""
+        if self.made_context is None:
+            self.made_context = self.make_context(self)
+        return self.made_context
+
+    def lease_is_over(self) -> bool:
+        """Whether another worker may have the job, by this worker's own clock."""
+        return self.lease.is_over()
+
+    def read_value(self, text: str) -> str:
+        """Returns a large value, which is kept beside the database; any other text stays as it is."""
+        return self.context.read_value(text)
 
 
 def find_time_limit(grant: LeaseGrant) -> float | None:
@@ -107,8 +120,8 @@ class ExecutionRunner(Protocol):
     user_errors: tuple[type[BaseException], ...]  # whatever else is raised ends more than the attempt
 
     def may_start(self, execution: Execution) -> bool: ...
-    def call_handler(self, execution: Execution) -> Awaitable[Any]: ...
     def report_start(self, execution: Execution) -> None: ...
+    def call_handler(self, execution: Execution) -> Awaitable[Any]: ...
     def report_end(self, execution: Execution) -> None: ...
 
 
@@ -121,7 +134,7 @@ class NotStarted(Exception):
 
 
 async def run(execution: Execution, worker: ExecutionRunner) -> None:
-    """Runs the whole attempt: when this ends, its outcome is with the reporter."""
+    """Runs the whole attempt: when this ends, its outcome is with the reporter, and its slot is free."""
     try:
         try:
             if not worker.may_start(execution):
@@ -130,7 +143,9 @@ async def run(execution: Execution, worker: ExecutionRunner) -> None:
             decode_arguments(execution)
             refuse_ended_lease(execution)
             worker.report_start(execution)
-            value = await perform(execution, worker)
+            RUNNING.set((worker.app, execution.grant))  # the pipe has a context of its own, so this ends with it
+            called = worker.call_handler(execution)
+            value = await (called if execution.time_limit is None else limit_time(called, execution, worker))
             execution.outcome = classify_result(execution.held, value)
         except NotStarted as not_started:
             execution.outcome = not_started.outcome
@@ -149,19 +164,20 @@ async def run(execution: Execution, worker: ExecutionRunner) -> None:
 def resolve_task(execution: Execution, worker: ExecutionRunner) -> None:
     """Raises NotStarted for a task that is not known here; another worker may know it, so it is tried again."""
     try:
-        execution.task = worker.app.find_task(execution.grant.task)
+        execution.task = worker.app.tasks.get(execution.grant.task) or worker.app.find_task(execution.grant.task)
     except Unknown as error:
         raise NotStarted(Outcome(held=execution.held, ended="failure", error=str(error), stage="fetch")) from None
-    execution.context.is_async = execution.task.is_async
 
 
 def decode_arguments(execution: Execution) -> None:
     """Raises NotStarted for arguments that do not fit the handler."""
     assert execution.task
+    arguments, context = execution.task.arguments, None
+    if arguments.context_name:
+        context = execution.context
+        context.is_async = execution.task.is_async
     try:
-        execution.arguments = execution.task.arguments.decode(
-            execution.grant, execution.context, execution.context.read_value
-        )
+        execution.arguments = arguments.decode(execution.grant, context, execution.read_value)
     except msgspec.MsgspecError as error:
         raise NotStarted(classify_unreadable_arguments(execution.held, error)) from None
 
@@ -177,12 +193,8 @@ def give_back_late(execution: Execution) -> GiveBack:
     return GiveBack()
 
 
-async def perform(execution: Execution, worker: ExecutionRunner) -> Any:
+async def limit_time(called: Awaitable[Any], execution: Execution, worker: ExecutionRunner) -> Any:
     """Returns what the handler returns. Raises what it raises, and TransientError once its time limit is over."""
-    RUNNING.set((worker.app, execution.grant))  # the pipe has a context of its own, so this ends with it
-    called = worker.call_handler(execution)
-    if execution.time_limit is None:
-        return await called
     limit = asyncio.timeout(execution.time_limit)
     try:
         async with limit:
@@ -196,11 +208,12 @@ async def perform(execution: Execution, worker: ExecutionRunner) -> Any:
 
 def complete_outcome(execution: Execution, worker: ExecutionRunner) -> None:
     """Makes the outcome what is recorded: a stop as what it means, with the attempt's costs and without secrets."""
-    outcome, context = execution.outcome, execution.context
+    outcome = execution.outcome
     if isinstance(outcome, Outcome) and outcome.ended == "cancelled":
-        outcome = classify_stop(outcome, given_up=execution.given_up, stop_requested=context.cancelled)
-    if context.spent:
-        outcome = add_cost(outcome, context.spent)
+        stop_requested = execution.context.cancelled
+        outcome = classify_stop(outcome, given_up=execution.given_up, stop_requested=stop_requested)
+    if execution.made_context and execution.made_context.spent:
+        outcome = add_cost(outcome, execution.made_context.spent)
     if isinstance(outcome, Outcome) and (outcome.error or outcome.traceback):
         outcome = redact_outcome(outcome, worker.app.redact)
     execution.outcome = outcome
@@ -230,12 +243,15 @@ def name_end(execution: Execution, answer: LeaseStatus) -> str:
     return execution.outcome.ended if isinstance(execution.outcome, Outcome) else "given back"
 
 
-def log_end(execution: Execution, answer: LeaseStatus) -> None:
-    """Logs one line: how it ended, why, and the traceback of a failure."""
+def log_end(execution: Execution, answer: LeaseStatus) -> str:
+    """Logs one line: how it ended, why, and the traceback of a failure. Returns how it ended, as `name_end` does."""
     ended, outcome = name_end(execution, answer), execution.outcome
     level = logging.INFO if ended in ("success", "given back") else logging.WARNING
+    if not log.isEnabledFor(level):
+        return ended
     why = answer.why if ended == "refused" else outcome.error if isinstance(outcome, Outcome) else ""
     facts, text = {"ended": ended, "state": answer.state, "why": why}, why
     if isinstance(outcome, Outcome) and outcome.traceback:
         text, facts["traceback"] = f"{why}\n{outcome.traceback}", outcome.traceback
     log_job(level, END_EVENTS[ended], execution.grant, text, **facts)
+    return ended

@@ -19,17 +19,6 @@ class Executor(Protocol):
     async def close(self) -> None: ...
 
 
-class OnLoop:
-    """Async handlers share the worker's loop."""
-
-    def run(self, task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> Awaitable[Any]:
-        handled: Awaitable[Any] = task.handler(**kwargs)
-        return handled
-
-    async def close(self) -> None:
-        """Nothing is left behind."""
-
-
 class InThread:
     """Plain handlers run in threads. A thread cannot be stopped: one that was cancelled runs on, its result ignored."""
 
@@ -49,7 +38,10 @@ class InThread:
 
 
 class Executors:
-    """The executor of each kind of task, made when it is first needed; each runs at most `room` handlers at a time."""
+    """Async handlers share the worker's loop; threads and processes are made when they are first needed.
+
+    Of either there are at most `room` at a time.
+    """
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -57,18 +49,17 @@ class Executors:
 
     def call_handler(self, execution: Execution) -> Awaitable[Any]:
         """Calls the handler of a job where its task says: on the loop, in a thread or in a process."""
-        assert execution.task
-        place = execution.task.place
-        if place not in self.made:
-            self.made[place] = self.make(place)
-        return self.made[place].run(execution.task, execution.arguments, execution.context)
+        task = execution.task
+        assert task
+        if task.place == "loop":
+            handled: Awaitable[Any] = task.handler(**execution.arguments)
+            return handled
+        if task.place not in self.made:
+            self.made[task.place] = self.make(task.place)
+        return self.made[task.place].run(task, execution.arguments, execution.context)
 
     def make(self, kind: str) -> Executor:
-        if kind == "loop":
-            return OnLoop()
-        if kind == "thread":
-            return InThread(self.room)
-        return InProcess(self.room)
+        return InThread(self.room) if kind == "thread" else InProcess(self.room)
 
     async def close(self) -> None:
         for executor in self.made.values():

@@ -11,7 +11,9 @@ has not started is renewed no longer than for one lease: then others may have it
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from logging import WARNING
+from math import inf
 from threading import Event, Thread
 from typing import Any
 
@@ -40,14 +42,19 @@ class Heartbeats:
         self.tenant, self.actor, self.on_answer = tenant, actor, on_answer
         self.changed = Event()
         self.due_now = self.ending = False
-        self.retry_at = 0.0
+        self.retry_at, self.waits_until = 0.0, inf
         self.watchdog: Watchdog | None = None
 
     # What the worker calls, from any thread.
 
     def wake(self) -> None:
-        """Looks again what is due: what is held has changed."""
+        """Looks again what is due."""
         self.changed.set()
+
+    def note_claim(self) -> None:
+        """Something was claimed. The thread looks again by itself, unless that must be renewed before."""
+        if self.executions.heartbeat_at < self.waits_until:
+            self.wake()
 
     def send_soon(self) -> None:
         """Sends a heartbeat now: somebody stopped or took what is held."""
@@ -58,11 +65,9 @@ class Heartbeats:
 
     def due_in(self) -> float | None:
         """Returns the seconds until the next heartbeats are due; None while nothing is held."""
-        due_at = self.executions.next_heartbeat_at()
-        if due_at is None:
-            return None
         now = self.clock()
-        return max(self.retry_at - now, 0.0 if self.due_now else due_at - now)
+        due_at = self.executions.next_heartbeat_at(now)
+        return None if due_at is None else max(self.retry_at - now, 0.0 if self.due_now else due_at - now)
 
     def take_due(self) -> list[Beat]:
         """Takes the heartbeats of all that is held; the next ones are due half a beat from now."""
@@ -92,10 +97,11 @@ class Heartbeats:
                 log_event(WARNING, "heartbeat failed", answer, worker=self.actor, held=len(executions))
                 continue
             for execution, status in zip(executions, answer, strict=True):
+                execution.lease = lease = copy(execution.lease)  # those that share it have an answer of their own
                 if status.accepted:
-                    execution.lease.extend(sent_at, status.lasts_us)
+                    lease.extend(sent_at, status.lasts_us)
                 else:
-                    execution.lease.end()
+                    lease.end()
                 answered.append((execution, status))
         return answered
 
@@ -127,7 +133,10 @@ class Heartbeats:
                 if due_in is not None and due_in <= 0:
                     self.send(loop)
                     continue
-                self.changed.wait(None if due_in is None else min(due_in, LOOK_EVERY))
+                wait = None if due_in is None else min(due_in, LOOK_EVERY)
+                self.waits_until = inf if wait is None else self.clock() + wait
+                self.changed.wait(wait)
+                self.waits_until = inf  # what is claimed before it has looked wakes it again
                 self.changed.clear()
                 self.watchdog.look()
         except BaseException as error:

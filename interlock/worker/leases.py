@@ -4,11 +4,17 @@ Two clocks matter. The store's clock decides when a lease is over; every claim a
 long the lease lasts from then on. The worker's own clock must never allow more than that. So it counts the time of a
 lease from *before* the request that granted or renewed it was sent, and it goes on while the process is stopped and
 while the machine sleeps (`read_clock`). Nothing begins under a lease that is over by this clock.
+
+What one claim grants on equal terms lasts equally long: its executions share one `LocalLease`, until the answer to a
+heartbeat says of each how long it goes on.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from interlock.kernel.commands import LeaseGrant
@@ -17,14 +23,15 @@ if TYPE_CHECKING:
     from interlock.worker.execution import Execution
 
 
-def read_clock() -> float:
-    """Returns seconds since an arbitrary moment, which go on while the process is stopped and the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+# Returns seconds since an arbitrary moment, which go on while the process is stopped and the machine sleeps.
+read_clock: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
 
 
 @dataclass(slots=True, eq=False)
 class LocalLease:
-    """One lease of this worker. All times are seconds of the worker's own clock."""
+    """The lease of one or more executions. All times are seconds of the worker's own clock."""
 
     grant: LeaseGrant
     clock: Callable[[], float]
@@ -57,6 +64,8 @@ class Executions:
 
     def __init__(self) -> None:
         self.by_unit: dict[int, Execution] = {}
+        self.heartbeat_at, self.lock = inf, Lock()  # no lease must be renewed before this
+        self.latest: LocalLease | None = None  # of the execution that was added last
 
     def __iter__(self) -> "Iterator[Execution]":
         return iter(list(self.by_unit.values()))
@@ -69,16 +78,27 @@ class Executions:
 
     def add(self, execution: "Execution") -> None:
         self.by_unit[execution.grant.unit] = execution
+        if execution.lease is not self.latest:
+            self.latest = execution.lease
+            with self.lock:
+                self.heartbeat_at = min(self.heartbeat_at, self.latest.heartbeat_at)
 
     def remove(self, execution: "Execution") -> None:
-        if execution in self:
-            del self.by_unit[execution.grant.unit]
+        unit = execution.grant.unit
+        if self.by_unit.get(unit) is execution:
+            del self.by_unit[unit]
 
     def find(self, unit: int, fence: int | None = None) -> "Execution | None":
         """The execution of a unit, under that fence if one is named."""
         execution = self.by_unit.get(unit)
         return execution if execution and fence in (None, execution.grant.fence) else None
 
-    def next_heartbeat_at(self) -> float | None:
-        """When the next heartbeat is due, which renews all of them; None while nothing is held. From any thread."""
-        return min((execution.lease.heartbeat_at for execution in self), default=None)
+    def next_heartbeat_at(self, now: float = -inf) -> float | None:
+        """When the next heartbeat is due, which renews all of them; None while nothing is held. From any thread.
+
+        It may be later, because what was due first has ended: that is looked up once `now` is there.
+        """
+        if self.heartbeat_at <= now:
+            with self.lock:
+                self.heartbeat_at = min((execution.lease.heartbeat_at for execution in self), default=inf)
+        return self.heartbeat_at if self.by_unit else None

@@ -13,7 +13,8 @@ import asyncio
 import secrets
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from logging import ERROR, INFO, WARNING
@@ -21,7 +22,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from interlock.client.deploy import check_deploy
-from interlock.kernel.commands import Claim, LeaseGrant, LeaseStatus, Record, Register
+from interlock.kernel.commands import Claim, LeaseGrant, LeaseRef, LeaseStatus, Record, Register
 from interlock.kernel.errors import Drained, Gone, InterlockError, Unavailable
 from interlock.worker.context import JobContext
 from interlock.worker.execution import Execution, find_time_limit, run
@@ -101,11 +102,11 @@ class Worker:
         self.executors = Executors(sum(queues.values()))
         call = self.executors.call_handler
         self.call_handler = partial(served.call_handler, call) if served else call
-        self.report_end = self.reporter.add_end
         self.id = self.claims = self.registered_tasks = 0
         self.wakeups = 0  # of all queues; a queue that was empty is asked again after the next one
         self.stopping = False
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.read_time: Callable[[], float]  # of the loop
         self.thread = 0
 
     def make_heartbeats(self) -> Heartbeats:
@@ -113,8 +114,7 @@ class Worker:
 
     @property
     def now(self) -> float:
-        assert self.loop
-        return self.loop.time()
+        return self.read_time()
 
     # From start to stop.
 
@@ -122,6 +122,7 @@ class Worker:
         """Runs until it is stopped. When this ends,
         all that it claimed is reported or given back. Raises what broke it."""
         self.loop, self.thread = asyncio.get_running_loop(), get_ident()
+        self.read_time = self.loop.time
         await self.client.connect()
         await self.client.send_definitions()
         self.id = await self.register()
@@ -243,24 +244,35 @@ class Worker:
             queue.empty_since = wakeups
             await self.apply_claim_refusal(refusal)
             return
-        for grant in grants:
-            self.take(queue, grant, sent_at)
+        self.take(queue, grants, sent_at)
         if len(grants) < limit:
             queue.empty_since = wakeups
-        self.heartbeats.wake()
+        self.heartbeats.note_claim()
         self.start_waiting(queue)
 
-    def take(self, queue: WorkerQueue, grant: LeaseGrant, sent_at: float) -> None:
-        """Puts a granted job into its queue, where it waits for a slot."""
-        older = self.executions.find(grant.unit)
-        if older and not older.ended:
-            self.lose(older, "it was granted again")
-        context = JobContext(self.app, grant, self.app.tenant, self.add_note)
-        lease = LocalLease(grant, self.clock, sent_at)
-        context.lease_over, context.app, context.on_log = lease.is_over, self.app, self.add_log
-        execution = Execution(lease, context, find_time_limit(grant))
-        self.executions.add(execution)
-        queue.waiting.append(execution)
+    def take(self, queue: WorkerQueue, grants: Sequence[LeaseGrant], sent_at: float) -> None:
+        """Puts granted jobs into their queue, where they wait for a slot. Those of equal terms share a lease."""
+        leases: dict[tuple[int, int, int], LocalLease] = {}
+        by_unit = self.executions.by_unit
+        for grant in grants:
+            older = by_unit.get(grant.unit)
+            if older and not older.ended:
+                self.lose(older, "it was granted again")
+            terms = (grant.ttl_us, grant.beat_us, grant.lasts_us)
+            lease = leases.get(terms)
+            if lease is None:
+                lease = leases[terms] = LocalLease(grant, self.clock, sent_at)
+            execution = Execution(
+                grant, LeaseRef(grant.unit, grant.fence, grant.lease), lease, self.make_context,
+                find_time_limit(grant), queue,
+            )  # fmt: skip
+            self.executions.add(execution)
+            queue.waiting.append(execution)
+
+    def make_context(self, execution: Execution) -> JobContext:
+        context = JobContext(self.app, execution.grant, self.app.tenant, self.add_note)
+        context.lease_over, context.app, context.on_log = execution.lease_is_over, self.app, self.add_log
+        return context
 
     async def apply_claim_refusal(self, refusal: InterlockError) -> None:
         """Registers again if this worker counted as lost, and stops if it was drained. Raises Unavailable."""
@@ -282,34 +294,33 @@ class Worker:
     def start_waiting(self, queue: WorkerQueue) -> None:
         """Starts as many of the waiting jobs as there are free slots."""
         assert self.loop
+        by_unit = self.executions.by_unit
         while queue.waiting and queue.running < queue.concurrency and not self.stopping:
             execution = queue.waiting.popleft()
-            if execution in self.executions:  # else it was lost before it could start
+            if by_unit.get(execution.grant.unit) is execution:  # else it was lost before it could start
                 queue.running += 1
-                running = self.run_job(queue, execution)
-                execution.asyncio_task = self.loop.create_task(running, name=execution.grant.task)
-
-    async def run_job(self, queue: WorkerQueue, execution: Execution) -> None:
-        """Runs a job: when this ends, its outcome is with the reporter and its slot is free."""
-        began = self.now
-        try:
-            await run(execution, self)
-        finally:
-            queue.add_duration(self.now - began)
-            self.leave_slot(queue, execution)
+                execution.asyncio_task = self.loop.create_task(run(execution, self), name=execution.grant.task)
 
     def may_start(self, execution: Execution) -> bool:
-        return execution in self.executions and not execution.given_up
+        return self.executions.by_unit.get(execution.grant.unit) is execution and not execution.given_up
 
     def report_start(self, execution: Execution) -> None:
-        self.reporter.add_start(execution, self.now)
+        self.reporter.add_start(execution, self.read_time())
 
-    def leave_slot(self, queue: WorkerQueue, execution: Execution) -> None:
-        """Frees the slot once the handler has really ended: a thread cannot be stopped."""
-        thread = execution.context.thread
+    def report_end(self, execution: Execution) -> None:
+        """Gives the outcome to the reporter, and frees the slot once the handler has really ended."""
+        self.reporter.add_end(execution)
+        queue = execution.queue
+        assert queue
+        queue.add_duration(0.0 if execution.started_at is None else self.read_time() - execution.started_at)
+        thread = execution.made_context.thread if execution.made_context else None
         if thread is None or thread.done():
             self.free_slot(queue)
-            return
+        else:
+            self.keep_slot(queue, execution, thread)
+
+    def keep_slot(self, queue: WorkerQueue, execution: Execution, thread: "Future[Any]") -> None:
+        """A thread cannot be stopped: until it has ended, its slot is not free."""
         log_job(WARNING, "thread still running: it keeps its slot, and its result is ignored", execution.grant)
         queue.stuck += 1
         thread.add_done_callback(lambda _: self.call_on_loop(self.free_slot, queue, True))
@@ -319,7 +330,8 @@ class Worker:
     def free_slot(self, queue: WorkerQueue, stuck: bool = False) -> None:
         queue.running -= 1
         queue.stuck -= stuck
-        self.start_waiting(queue)
+        if queue.waiting:
+            self.start_waiting(queue)
         self.to_claim.set()
 
     def add_note(self, note: Record) -> None:

@@ -27,6 +27,8 @@ class ResultNotStorable(PermanentError):
 
 def encode_result(value: Any) -> str:
     """A result as JSON. Raises ResultNotStorable."""
+    if value is None:
+        return "null"
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, msgspec.MsgspecError, UnicodeError) as error:

@@ -13,11 +13,10 @@ import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
 from logging import ERROR
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from interlock.client.exceptions import Snooze
 from interlock.kernel.commands import (
     AppendLog,
     Command,
@@ -30,7 +29,7 @@ from interlock.kernel.commands import (
     Start,
 )
 from interlock.kernel.errors import InterlockError
-from interlock.worker.execution import Execution, log_end, may_be_refused, name_end, replace_refused_outcome
+from interlock.worker.execution import Execution, log_end, may_be_refused, replace_refused_outcome
 from interlock.worker.job_logs import JobLog
 from interlock.worker.leases import Executions
 from interlock.worker.log_lines import log_event, log_job
@@ -43,6 +42,7 @@ LOG_SIZE = 512 * 1024  # bytes of logs per command
 CHUNK = 500  # jobs per command
 AT_ONCE = 2  # reports on their way
 WORTH = 100  # ends that make a second report worth its transaction
+T = TypeVar("T")
 Part = tuple[Command[Any], list[Execution]]  # a command, and the executions that it is about
 
 
@@ -54,7 +54,7 @@ class Reporter:
         on_answer: Callable[[Execution, LeaseStatus], None] = lambda execution, answer: None,
         on_sent: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """`on_answer` is called for what is answered before an end, `on_sent` after each report."""
+        """`on_answer` is called for what an answer asks before an end, `on_sent` after each report."""
         self.client, self.executions, self.tenant, self.actor = client, executions, tenant, actor
         self.on_answer, self.on_sent = on_answer, on_sent
         self.starts: list[Execution] = []
@@ -72,8 +72,9 @@ class Reporter:
 
     def add_start(self, execution: Execution, now: float) -> None:
         execution.started_at = now
+        if not self.starts:  # else it is due after another one
+            self.changed.set()
         self.starts.append(execution)
-        self.changed.set()
 
     def add_note(self, note: Record, now: float) -> None:
         """Adds a note; of notes of one kind and name, the last one counts."""
@@ -169,13 +170,14 @@ class Reporter:
         """Yields starts of jobs that have ended, or have run for so long that they will not end with their start."""
         due: list[Execution] = []
         later: list[Execution] = []
+        held_here = self.executions.by_unit.get
         for execution in self.starts:
-            if execution in self.executions and not execution.start_reported:
+            if not execution.start_reported and held_here(execution.grant.unit) is execution:
                 is_due = execution.ended or (execution.started_at or 0) + REPORT_AFTER <= now
                 (due if is_due and not execution.in_report else later).append(execution)
         self.starts = later
         for chunk in split(due):
-            yield Start(tenant=self.tenant, actor=self.actor, held=tuple(each.held for each in chunk)), chunk
+            yield Start(tenant=self.tenant, actor=self.actor, held=tuple([each.held for each in chunk])), chunk
 
     def due_notes(self, now: float) -> Iterator[Part]:
         """Yields all notes of jobs that are still held here, but those that are in a report."""
@@ -214,26 +216,32 @@ class Reporter:
 
     def due_ends(self) -> Iterator[Part]:
         """Yields all ends but those that are in a report. Of an end without outcome nothing is reported."""
-        ended = [each for each in self.ends if each in self.executions and not each.in_report]
-        self.ends = [each for each in self.ends if each.in_report]
+        ends, self.ends = self.ends, []
         finished: list[Execution] = []
+        outcomes: list[Outcome] = []
         given_back: list[Execution] = []
-        for execution in ended:
-            match execution.outcome:
-                case Outcome():
-                    finished.append(execution)
-                case GiveBack():
-                    given_back.append(execution)
-                case Snooze() as snooze:
-                    fields = {"tenant": self.tenant, "actor": self.actor, "reason": str(snooze)}
-                    yield make_release(snooze, execution.held, **fields), [execution]
-                case None:
-                    self.executions.remove(execution)
-        for chunk in split(finished):
-            outcomes = tuple(each.outcome for each in chunk if isinstance(each.outcome, Outcome))
-            yield Finish(tenant=self.tenant, actor=self.actor, outcomes=outcomes), chunk
+        held_here = self.executions.by_unit.get
+        for execution in ends:
+            if execution.in_report:
+                self.ends.append(execution)
+                continue
+            if held_here(execution.grant.unit) is not execution:
+                continue
+            outcome = execution.outcome
+            if isinstance(outcome, Outcome):
+                finished.append(execution)
+                outcomes.append(outcome)
+            elif isinstance(outcome, GiveBack):
+                given_back.append(execution)
+            elif outcome is None:
+                self.executions.remove(execution)
+            else:
+                fields = {"tenant": self.tenant, "actor": self.actor, "reason": str(outcome)}
+                yield make_release(outcome, execution.held, **fields), [execution]
+        for chunk, some in zip(split(finished), split(outcomes), strict=True):
+            yield Finish(tenant=self.tenant, actor=self.actor, outcomes=tuple(some)), chunk
         for chunk in split(given_back):
-            held = tuple(each.held for each in chunk)
+            held = tuple([each.held for each in chunk])
             yield Release(tenant=self.tenant, actor=self.actor, held=held, reason="its worker cannot finish it"), chunk
 
     async def send(self, parts: list[Part]) -> None:
@@ -242,27 +250,36 @@ class Reporter:
         for (command, executions), answer in zip(parts, answers, strict=True):
             if isinstance(command, AppendLog):
                 self.apply_log_answer(command, executions, answer)
-            elif not isinstance(answer, InterlockError):
-                for execution, status in zip(executions, answer, strict=True):
-                    self.apply_answer(command, execution, status)
-            elif len(executions) > 1:
-                again += split_command(command, executions)
+            elif isinstance(answer, InterlockError):
+                if len(executions) > 1:
+                    again += split_command(command, executions)
+                else:
+                    self.apply_refusal(command, executions[0], answer)
+            elif isinstance(command, Start):
+                self.apply_start_answers(executions, answer)
+            elif isinstance(command, Record):
+                self.on_answer(executions[0], answer[0])
             else:
-                self.apply_refusal(command, executions[0], answer)
+                self.apply_end_answers(executions, answer)
         if again:
             await self.send(again)
         self.on_sent()
 
     # What is answered.
 
-    def apply_answer(self, command: Command[Any], execution: Execution, answer: LeaseStatus) -> None:
-        if isinstance(command, Start | Record):
-            self.on_answer(execution, answer)
-            execution.start_reported |= isinstance(command, Start) and answer.accepted
-        elif answer.accepted or not may_be_refused(execution):
-            self.close(execution, answer)
-        else:
-            self.report_replaced(execution, answer.why)
+    def apply_start_answers(self, executions: list[Execution], answers: list[LeaseStatus]) -> None:
+        for execution, answer in zip(executions, answers, strict=True):
+            if answer.accepted:
+                execution.start_reported = True
+            if answer.cancel or not answer.accepted:
+                self.on_answer(execution, answer)
+
+    def apply_end_answers(self, executions: list[Execution], answers: list[LeaseStatus]) -> None:
+        for execution, answer in zip(executions, answers, strict=True):
+            if answer.accepted or not may_be_refused(execution):
+                self.close(execution, answer)
+            else:
+                self.report_replaced(execution, answer.why)
 
     def apply_log_answer(self, command: AppendLog, executions: list[Execution], answer: Any) -> None:
         """What is not accepted, or late, was written under a lease that is over: its handler is stopped."""
@@ -295,8 +312,7 @@ class Reporter:
     def close(self, execution: Execution, answer: LeaseStatus) -> None:
         """Ends the execution here: it is counted and logged."""
         self.executions.remove(execution)
-        self.counts[name_end(execution, answer)] += 1
-        log_end(execution, answer)
+        self.counts[log_end(execution, answer)] += 1
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
@@ -308,8 +324,8 @@ async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
         return False
 
 
-def split(executions: list[Execution]) -> Iterator[list[Execution]]:
-    return (executions[start : start + CHUNK] for start in range(0, len(executions), CHUNK))
+def split(items: list[T]) -> Iterator[list[T]]:
+    return (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
 
 
 def split_command(command: Command[Any], executions: list[Execution]) -> list[Part]:

@@ -20,7 +20,6 @@ from interlock.worker.execution import (
     log_end,
     may_be_refused,
     name_end,
-    perform,
     refuse_ended_lease,
     replace_refused_outcome,
     resolve_task,
@@ -48,7 +47,8 @@ class ScriptedWorker:
             until=0, ttl_us=60_000_000, beat_us=0, correlation="", trace="",
         )  # fmt: skip
         context = JobContext(None, grant, 1, lambda note: None)  # type: ignore[arg-type]
-        return Execution(LocalLease(grant, lambda: self.now, 0.0), context, time_limit)
+        lease = LocalLease(grant, lambda: self.now, 0.0)
+        return Execution(grant, context.held, lease, lambda _: context, time_limit)
 
     def may_start(self, execution: Execution) -> bool:
         return not self.stopped
@@ -196,8 +196,7 @@ def test_what_a_handler_submits_belongs_to_its_job(worker: ScriptedWorker) -> No
         seen.append(RUNNING.get())
 
     execution = worker.execution("look")
-    resolve_task(execution, worker)
-    asyncio.run(perform(execution, worker))
+    run_through(worker, execution)
     assert seen == [(worker.app, execution.grant)]
     assert RUNNING.get() is None
 

@@ -104,7 +104,7 @@ def held(number: int, beat: int, ttl: int, now: float) -> Execution:
         beat_us=beat * 1_000_000, correlation="", trace="",
     )  # fmt: skip
     context = JobContext(None, grant, 1, lambda note: None)  # type: ignore[arg-type]
-    return Execution(LocalLease(grant, lambda: now, now), context)
+    return Execution(grant, context.held, LocalLease(grant, lambda: now, now), lambda _: context)
 
 
 def test_a_queue_claims_ahead_only_where_handlers_are_fast() -> None:

@@ -43,7 +43,7 @@ def execution(number: int) -> Execution:
         trace="", timeout_us=None, checkpoint=None, steps=(),
     )  # fmt: skip
     context = JobContext(None, grant, 1, lambda note: None)  # type: ignore[arg-type]
-    return Execution(LocalLease(grant, lambda: 0.0, 0.0), context)
+    return Execution(grant, context.held, LocalLease(grant, lambda: 0.0, 0.0), lambda _: context)
 
 
 async def until_still() -> None:
