@@ -6,11 +6,11 @@ An `Execution` is one attempt under one lease. `run` takes it through these step
     resolve_task         finds the task by its name; a task that this app does not know is a failure
     decode_arguments     reads the arguments; arguments that do not fit the handler are a failure
     refuse_ended_lease   nothing starts under a lease that is over by the worker's own clock: it is given back
-    report_start         the engine is going to know that the handler runs
-    perform              the handler runs: on the loop, in a thread or in a process, within its time limit
+    report_start         the engine is going to know that the handler runs, and its time limit begins
+    call_handler         the handler runs: on the loop, in a thread or in a process
     classify             its return value or its exception becomes an outcome (`outcome.py`)
     complete_outcome     a stop gets its meaning, costs are added, secrets are taken out
-    report_end           the outcome goes to the reporter, which sends it together with others
+    report_end           the outcome goes to the reporter, which sends it together with others, and the slot is free
     log_end              the engine has answered: one line in the log says how the attempt ended
 
 A step before the handler ends the attempt by raising `NotStarted` with its outcome. Whatever user code raises is caught
@@ -20,13 +20,13 @@ because nothing that this worker says would be accepted: the lease is another's.
 Two things happen outside this file. The reporter (`reporter.py`) sends starts and ends in bulk, later: a job that ends
 at once is started and finished in one transaction, and `log_end` is called when the engine has answered. And a lease
 can be lost at any time: the worker (`loop.py`) then cancels the asyncio task that runs this pipe, which arrives here as
-`CancelledError` in `perform`, as a timeout or a stop of the worker does.
+`CancelledError` in the handler, as a timeout (`time_limits.py`) or a stop of the worker does.
 
 What is ugly: a thread cannot be stopped. The pipe ends without it, and the worker keeps its slot until it has ended.
 
 Who runs the pipe is an `ExecutionRunner`: the worker of production, or the one of `interlock.testing`,
 which has no loop.
-The steps `may_start`, `report_start` and `report_end` are its methods.
+The steps `may_start`, `report_start`, `call_handler` and `report_end` are its methods.
 """
 
 import asyncio
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from interlock.client.app import App
     from interlock.worker.loop import WorkerQueue
 
-CI_ATTEMPT = "ci_attempt"
 END_EVENTS = {
     "success": "job succeeded",
     "failure": "job failed",
@@ -75,7 +74,6 @@ class Execution(msgspec.Struct, eq=False):
     held: LeaseRef  # how the engine is told which lease is meant
     lease: LocalLease
     make_context: Callable[["Execution"], JobContext]
-    time_limit: float | None = None  # seconds
     queue: "WorkerQueue | None" = None  # in whose slot it runs
     made_context: JobContext | None = None
     task: Task[Any, Any] | None = None
@@ -83,6 +81,7 @@ class Execution(msgspec.Struct, eq=False):
     started_at: float | None = None  # when the handler was called
     ended: bool = False
     outcome: Ending = None
+    timed_out: bool = False  # its handler was stopped because it ran for too long
     given_up: bool = False  # its worker is stopping, and does not wait for it any more
     asyncio_task: asyncio.Task[None] | None = None  # that runs the pipe
     start_reported: bool = False  # the engine knows that it runs
@@ -103,14 +102,6 @@ class Execution(msgspec.Struct, eq=False):
     def read_value(self, text: str) -> str:
         """Returns a large value, which is kept beside the database; any other text stays as it is."""
         return self.context.read_value(text)
-
-
-def find_time_limit(grant: LeaseGrant) -> float | None:
-    """Returns for how many seconds a handler may run; None if its worker has no word in it.
-
-    The clock of a CI attempt is the engine's alone (A4-6): to its runner the end of its time is the end of its lease.
-    """
-    return None if grant.timeout_us is None or grant.lifecycle == CI_ATTEMPT else grant.timeout_us / 1_000_000
 
 
 class ExecutionRunner(Protocol):
@@ -144,15 +135,13 @@ async def run(execution: Execution, worker: ExecutionRunner) -> None:
             refuse_ended_lease(execution)
             worker.report_start(execution)
             RUNNING.set((worker.app, execution.grant))  # the pipe has a context of its own, so this ends with it
-            called = worker.call_handler(execution)
-            value = await (called if execution.time_limit is None else limit_time(called, execution, worker))
-            execution.outcome = classify_result(execution.held, value)
+            execution.outcome = classify_result(execution.held, await worker.call_handler(execution))
         except NotStarted as not_started:
             execution.outcome = not_started.outcome
         except LeaseOver:  # a thread or a process was not free before the lease was over
             execution.outcome = give_back_late(execution)
         except worker.user_errors as error:
-            execution.outcome = classify_error(execution.held, error)
+            execution.outcome = classify_error(execution.held, explain_timeout(execution, error))
         complete_outcome(execution, worker)
     finally:
         worker.report_end(execution)
@@ -193,17 +182,14 @@ def give_back_late(execution: Execution) -> GiveBack:
     return GiveBack()
 
 
-async def limit_time(called: Awaitable[Any], execution: Execution, worker: ExecutionRunner) -> Any:
-    """Returns what the handler returns. Raises what it raises, and TransientError once its time limit is over."""
-    limit = asyncio.timeout(execution.time_limit)
-    try:
-        async with limit:
-            return await called
-    except worker.user_errors as error:
-        if not limit.expired():
-            raise
-        execution.context.stopping.set()
-        raise TransientError(f"timed out: it ran for longer than {execution.time_limit} s") from error
+def explain_timeout(execution: Execution, error: BaseException) -> BaseException:
+    """Returns the error that an attempt ends with: that of its handler, unless it was stopped for its time limit."""
+    if not execution.timed_out:
+        return error
+    execution.context.stopping.set()  # a thread may still run
+    timeout = TransientError(f"timed out: it ran for longer than {(execution.grant.timeout_us or 0) / 1_000_000} s")
+    timeout.__cause__ = error
+    return timeout
 
 
 def complete_outcome(execution: Execution, worker: ExecutionRunner) -> None:

@@ -25,7 +25,7 @@ from interlock.client.deploy import check_deploy
 from interlock.kernel.commands import Claim, LeaseGrant, LeaseRef, LeaseStatus, Record, Register
 from interlock.kernel.errors import Drained, Gone, InterlockError, Unavailable
 from interlock.worker.context import JobContext
-from interlock.worker.execution import Execution, find_time_limit, run
+from interlock.worker.execution import Execution, run
 from interlock.worker.executors import Executors
 from interlock.worker.heartbeats import Heartbeats
 from interlock.worker.job_logs import JobLog
@@ -37,6 +37,7 @@ from interlock.worker.retrying_client import RetryingClient
 from interlock.worker.shell import ShellSettings, offer_shell
 from interlock.worker.shutdown import GIVE_UP_AFTER, give_back_waiting, stop_broken, stop_gracefully
 from interlock.worker.ticker import WorkerTicker
+from interlock.worker.time_limits import TimeLimits
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -99,7 +100,7 @@ class Worker:
         self.heartbeats = self.make_heartbeats()
         self.ticker = WorkerTicker(app, self.client, self.name)
         self.capacity = sum(2 * (queue.concurrency + AHEAD_MAX) for queue in self.queues.values())  # with unreported
-        self.executors = Executors(sum(queues.values()))
+        self.executors, self.time_limits = Executors(sum(queues.values())), TimeLimits()
         call = self.executors.call_handler
         self.call_handler = partial(served.call_handler, call) if served else call
         self.id = self.claims = self.registered_tasks = 0
@@ -263,9 +264,8 @@ class Worker:
             if lease is None:
                 lease = leases[terms] = LocalLease(grant, self.clock, sent_at)
             execution = Execution(
-                grant, LeaseRef(grant.unit, grant.fence, grant.lease), lease, self.make_context,
-                find_time_limit(grant), queue,
-            )  # fmt: skip
+                grant, LeaseRef(grant.unit, grant.fence, grant.lease), lease, self.make_context, queue
+            )
             self.executions.add(execution)
             queue.waiting.append(execution)
 
@@ -306,10 +306,14 @@ class Worker:
 
     def report_start(self, execution: Execution) -> None:
         self.reporter.add_start(execution, self.read_time())
+        if execution.grant.timeout_us:
+            self.time_limits.begin(execution)
 
     def report_end(self, execution: Execution) -> None:
         """Gives the outcome to the reporter, and frees the slot once the handler has really ended."""
         self.reporter.add_end(execution)
+        if execution.grant.timeout_us:
+            self.time_limits.end(execution)
         queue = execution.queue
         assert queue
         queue.add_duration(0.0 if execution.started_at is None else self.read_time() - execution.started_at)

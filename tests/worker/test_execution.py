@@ -27,6 +27,7 @@ from interlock.worker.execution import (
 )
 from interlock.worker.leases import LocalLease
 from interlock.worker.outcome import Ending, GiveBack
+from interlock.worker.time_limits import TimeLimits
 
 SECRET = "ab" * 32  # is taken out of every error
 
@@ -40,15 +41,16 @@ class ScriptedWorker:
         self.app = interlock.App("sqlite://:memory:")
         self.now, self.stopped = 0.0, False
         self.steps: list[str] = []
+        self.time_limits = TimeLimits()
 
-    def execution(self, task: str, time_limit: float | None = None, **arguments: Any) -> Execution:
+    def execution(self, task: str, timeout_us: int | None = None, **arguments: Any) -> Execution:
         grant = LeaseGrant(
             unit=1, task=task, input=msgspec.json.encode(arguments).decode(), attempt=1, fence=1, lease="secret",
-            until=0, ttl_us=60_000_000, beat_us=0, correlation="", trace="",
+            until=0, ttl_us=60_000_000, beat_us=0, correlation="", trace="", timeout_us=timeout_us,
         )  # fmt: skip
         context = JobContext(None, grant, 1, lambda note: None)  # type: ignore[arg-type]
         lease = LocalLease(grant, lambda: self.now, 0.0)
-        return Execution(grant, context.held, lease, lambda _: context, time_limit)
+        return Execution(grant, context.held, lease, lambda _: context)
 
     def may_start(self, execution: Execution) -> bool:
         return not self.stopped
@@ -60,9 +62,14 @@ class ScriptedWorker:
 
     def report_start(self, execution: Execution) -> None:
         self.steps.append("started")
+        if execution.grant.timeout_us:
+            execution.asyncio_task = asyncio.current_task()
+            self.time_limits.begin(execution)
 
     def report_end(self, execution: Execution) -> None:
         self.steps.append("ended")
+        if execution.grant.timeout_us:
+            self.time_limits.end(execution)
 
 
 @pytest.fixture
@@ -180,10 +187,10 @@ def test_nothing_starts_under_a_lease_that_is_over_by_the_clock(
 
 
 def test_a_handler_has_its_time_and_no_more(worker: ScriptedWorker) -> None:
-    execution = worker.execution("last", time_limit=0.01)
+    execution = worker.execution("last", timeout_us=10_000)
     assert failure(run_through(worker, execution)).error == "TransientError: timed out: it ran for longer than 0.01 s"
     assert execution.context.cancelled, "a thread sees it"
-    own = worker.execution("own_timeout", time_limit=60.0)
+    own = worker.execution("own_timeout", timeout_us=60_000_000)
     assert failure(run_through(worker, own)).error == "TimeoutError: of another clock"
     assert not own.context.cancelled
 
