@@ -6,6 +6,7 @@ The same facts are in `record.facts`, from which the command line makes lines of
 """
 
 import logging
+import re
 from typing import Any
 
 import msgspec
@@ -16,30 +17,34 @@ from interlock.kernel.ids import format_id
 
 log = logging.getLogger("interlock.worker")
 HASH_SHOWN = 16  # letters
-JOB_SHOWN = ("id", "task", "attempt", "fence")  # facts of a job that stand in the text
+PLAIN = re.compile(r'[^\s"=]+')  # a value that is shown as it is
 
 
 def log_event(level: int, event: str, reason: object = "", **facts: Any) -> None:
     """Logs what happened, with facts about it and the reason."""
-    log_line(level, event, facts, reason, {**facts, **({"why": str(reason)} if reason else {})})
+    text = " ".join((event, *(f"{name}={format_value(value)}" for name, value in facts.items())))
+    log_line(level, text, reason, {**facts, **({"why": str(reason)} if reason else {})})
 
 
 def log_job(level: int, event: str, grant: LeaseGrant, reason: object = "", **facts: Any) -> None:
     """Logs what happened to a job; `facts` are only for programs."""
     if log.isEnabledFor(level):
-        about = describe_job(grant)
-        log_line(level, event, {name: about[name] for name in JOB_SHOWN}, reason, {**about, **facts})
+        about, task = describe_job(grant), format_value(grant.task)
+        text = f"{event} id={about['id']} task={task} attempt={grant.attempt} fence={grant.fence}"
+        log_line(level, text, reason, {**about, **facts})
 
 
-def log_line(level: int, event: str, shown: dict[str, Any], reason: object, facts: dict[str, Any]) -> None:
-    text = " ".join((event, *(f"{name}={format_value(value)}" for name, value in shown.items())))
-    log.log(level, "%s", f"{text}: {reason}" if reason else text, extra={"facts": facts})
+def log_line(level: int, text: str, reason: object, facts: dict[str, Any]) -> None:
+    """Logs a text. Who called it is not looked up: that would cost more than anything else here."""
+    if log.isEnabledFor(level):
+        line = f"{text}: {reason}" if reason else text
+        log.handle(log.makeRecord(log.name, level, __file__, 0, "%s", (line,), None, extra={"facts": facts}))
 
 
 def format_value(value: Any) -> str:
     """A word stays as it is; text with spaces is quoted."""
     text = str(value)
-    return text if text and not any(character.isspace() or character in '"=' for character in text) else quote(text)
+    return text if PLAIN.fullmatch(text) else quote(text)
 
 
 def quote(text: str) -> str:
