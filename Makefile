@@ -54,6 +54,7 @@ bench: .venv/.dev ## Measure speed beside the peers and above the floor (QUICK=1
 	@$(BIN)/python -m bench.history
 	@$(BIN)/python bench/over_http.py
 	@$(BIN)/python bench/feed.py
+	@$(BIN)/python -m bench.worker
 
 docs: .venv/.run ## Render docs/lifecycles from the lifecycles
 	@$(BIN)/interlock lifecycle docs

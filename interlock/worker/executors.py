@@ -1,6 +1,5 @@
 """Where a handler runs: on the loop, in a thread, or in a process of its own."""
 
-import asyncio
 import contextvars
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,10 +27,13 @@ class InThread:
     async def run(self, task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> Any:
         def call() -> Any:
             context.refuse_late_start()
-            return task.handler(**kwargs)
+            try:
+                return task.handler(**kwargs)
+            except StopIteration as error:  # no future can hand it on; a coroutine's becomes the same
+                raise RuntimeError("the handler raised StopIteration") from error
 
         context.thread = self.pool.submit(contextvars.copy_context().run, call)
-        return await asyncio.wrap_future(context.thread)
+        return await task.app.bridge.wait_for(context.thread)
 
     async def close(self) -> None:
         self.pool.shutdown(wait=False, cancel_futures=True)

@@ -23,6 +23,7 @@ WORKER = Path(__file__).parent
 CALLERS = {
     *(str(WORKER / name) for name in ("execution.py", "executors.py", "process.py", "child.py", "outcome.py")),
     str(WORKER.parent / "testing" / "worker.py"),
+    str(WORKER.parent / "client" / "async_pairs.py"),  # by which results of threads come to the loop
 }
 LIBRARIES = tuple(str(Path(str(module.__file__)).parent) for module in (asyncio, concurrent.futures))
 SENT = "interlock_traceback"  # the attribute that carries the text from the process where it was raised

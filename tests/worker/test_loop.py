@@ -315,6 +315,11 @@ def test_whatever_a_handler_raises_is_its_own_failure_and_nobody_elses(url: str)
             raise words[word]
 
         @app.task(attempts=1)
+        def stopped() -> int:
+            threading.Event().wait(0.05)  # so that somebody waits for it
+            return next(iter(list[int]()))
+
+        @app.task(attempts=1)
         async def strange() -> Any:
             return object()
 
@@ -322,7 +327,8 @@ def test_whatever_a_handler_raises_is_its_own_failure_and_nobody_elses(url: str)
         async def fine() -> int:
             return 1
 
-        bad = [task.submit(word=word) for word in words for task in (raises, threaded)] + [strange.submit()]
+        bad = [task.submit(word=word) for word in words for task in (raises, threaded)]
+        bad += [strange.submit(), stopped.submit()]
         good = [fine.submit() for _ in range(10)]
         async with working(app, concurrency=50) as worker:
             await until(lambda: all(job.look().outcome for job in bad))
