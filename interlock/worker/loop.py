@@ -12,10 +12,12 @@ ticker lets time pass, unless a server does.
 import asyncio
 import secrets
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import Context, copy_context
 from functools import partial
 from logging import ERROR, INFO, WARNING
 from threading import get_ident
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 POLL_EVERY = 1.0  # seconds, if no wake-up comes
 GRACE = 10.0  # seconds that running jobs get to finish on shutdown
 AHEAD_SECONDS, AHEAD_MAX = 0.2, 500  # of work that is held and not started, so that fast handlers wait for no claim
+EAGER: dict[str, bool] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 CLAIM_MAX = 500  # jobs per claim: while some are claimed, others run, and others again are reported
 
 
@@ -56,6 +59,7 @@ class WorkerQueue:
         self.waiting: deque[Execution] = deque()
         self.running = self.stuck = 0  # slots that are taken, and those of them whose thread cannot be stopped
         self.mean_seconds: float | None = None  # that a handler takes
+        self.starting = False  # whether some of those that wait are being started
         self.empty_since = -1  # the number of the wake-up after which a claim found nothing more
 
     @property
@@ -108,6 +112,7 @@ class Worker:
         self.stopping = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self.read_time: Callable[[], float]  # of the loop
+        self.context: Context  # what handlers begin with
         self.thread = 0
 
     def make_heartbeats(self) -> Heartbeats:
@@ -123,7 +128,7 @@ class Worker:
         """Runs until it is stopped. When this ends,
         all that it claimed is reported or given back. Raises what broke it."""
         self.loop, self.thread = asyncio.get_running_loop(), get_ident()
-        self.read_time = self.loop.time
+        self.read_time, self.context = self.loop.time, copy_context()
         await self.client.connect()
         await self.client.send_definitions()
         self.id = await self.register()
@@ -293,18 +298,31 @@ class Worker:
 
     def start_waiting(self, queue: WorkerQueue) -> None:
         """Starts as many of the waiting jobs as there are free slots."""
+        if queue.starting:  # a handler has ended at once: who has started it goes on
+            return
         assert self.loop
-        by_unit = self.executions.by_unit
+        by_unit, limit = self.executions.by_unit, queue.concurrency
+        queue.starting = True
         while queue.waiting and queue.running < queue.concurrency and not self.stopping:
+            if not limit:  # all of these have ended at once: others have their turn
+                self.loop.call_soon(self.start_waiting, queue)
+                break
             execution = queue.waiting.popleft()
             if by_unit.get(execution.grant.unit) is execution:  # else it was lost before it could start
+                limit -= 1
                 queue.running += 1
-                execution.asyncio_task = self.loop.create_task(run(execution, self), name=execution.grant.task)
+                context = self.context.copy()  # without what an earlier handler has set in its own
+                execution.asyncio_task = asyncio.Task(
+                    run(execution, self), loop=self.loop, name=execution.grant.task, context=context, **EAGER
+                )
+        queue.starting = False
 
     def may_start(self, execution: Execution) -> bool:
         return self.executions.by_unit.get(execution.grant.unit) is execution and not execution.given_up
 
     def report_start(self, execution: Execution) -> None:
+        if execution.asyncio_task is None:  # it is being started
+            execution.asyncio_task = asyncio.current_task()
         self.reporter.add_start(execution, self.read_time())
         if execution.grant.timeout_us:
             self.time_limits.begin(execution)

@@ -10,6 +10,7 @@ from interlock.worker.execution import Execution
 
 CI_ATTEMPT = "ci_attempt"
 
+
 class TimeLimits:
     """The executions that have a time limit and run, in the order of their deadlines."""
 
@@ -19,7 +20,7 @@ class TimeLimits:
     def begin(self, execution: Execution) -> None:
         """Called on the loop, right before the handler of a job that has a time limit.
 
-        The clock of a CI attempt is the engine's alone (A4-6): to its runner the end of its time is the end of its lease.
+        The clock of a CI attempt is the engine's alone (A4-6): to its runner, its time ends with its lease.
         """
         limit_us, loop = execution.grant.timeout_us, asyncio.get_running_loop()
         assert limit_us is not None

@@ -19,6 +19,7 @@ import interlock
 from interlock.kernel.commands import Claim, Command, Tick
 from interlock.kernel.errors import StoreError, Unavailable
 from interlock.store.queries.views import view
+from interlock.worker import loop
 from interlock.worker.heartbeats import Heartbeats
 from interlock.worker.leases import Executions, read_clock
 from interlock.worker.loop import Worker, WorkerQueue
@@ -145,8 +146,9 @@ def test_nothing_begins_under_a_lease_that_is_over_by_the_workers_clock(url: str
         asyncio.run(story(app))
 
 
-def test_a_job_that_is_lost_before_its_first_step_frees_its_place(url: str) -> None:
+def test_a_job_that_is_lost_before_its_first_step_frees_its_place(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its task is made, and cancelled before the loop has come to it."""
+    monkeypatch.setattr(loop, "EAGER", {})
 
     async def story(app: interlock.App) -> None:
         @app.task

@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 from contextlib import nullcontext
+from contextvars import ContextVar
 from itertools import pairwise
 from typing import Any
 
@@ -288,6 +289,51 @@ def test_a_thread_that_cannot_be_stopped_keeps_its_place(url: str) -> None:
             go.set()
             await second.wait.aio(PATIENCE)
             assert (queue.running, queue.stuck) == (0, 0)
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+def test_what_a_handler_sets_in_its_context_is_its_own(url: str) -> None:
+    variable: ContextVar[str] = ContextVar("variable", default="")
+
+    async def story(app: interlock.App) -> None:
+        @app.task
+        async def leave(n: int) -> str:
+            before = variable.get()
+            variable.set(f"of {n}")
+            return before
+
+        @app.task
+        def leave_in_thread(n: int) -> str:
+            before = variable.get()
+            variable.set(f"of {n}")
+            return before
+
+        jobs = [job for task in (leave, leave_in_thread) for job in task.submit_many([{"n": n} for n in range(4)])]
+        async with working(app, concurrency=1):  # so that one of them starts where another has ended
+            assert [await job.wait.aio(PATIENCE) for job in jobs] == [""] * len(jobs)
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+def test_handlers_that_end_at_once_let_others_run(url: str) -> None:
+    """However many wait, and whether they start within the claim or after it."""
+
+    async def story(app: interlock.App) -> None:
+        ended = list[int]()
+
+        @app.task
+        async def quick(n: int) -> int:
+            ended.append(n)
+            return sys.getrecursionlimit() - n
+
+        jobs = quick.submit_many([{"n": n} for n in range(1_500)])
+        async with working(app, concurrency=2):
+            await jobs[-1].wait.aio(PATIENCE)
+            await until(lambda: len(ended) == len(jobs))
+        assert sorted(ended) == list(range(len(jobs)))
 
     with opened(url) as app:
         asyncio.run(story(app))
