@@ -102,3 +102,14 @@ def test_a_compensation_that_names_no_work_is_refused(world: World, payload: str
     _, _, grant = trip(world)
     with pytest.raises(InterlockError, match="a compensation is an object with `task`"):
         world.send(Record(held=(held(grant),), kind="compensation", name="a", payload=payload))
+
+
+def test_a_job_that_is_cancelled_after_its_worker_was_lost_is_undone_and_plain_no_more(world: World) -> None:
+    """Its compensation is a child of it, so that more has to do with it than its own events."""
+    job, worker, _ = trip(world, "flight")
+    world.pass_time(600)
+    world.tick()
+    assert world.unit(job).state == "queued"
+    world.cancel(job)
+    assert world.unit(job).plain == 0
+    assert undo_all(world, worker) == ["undo flight"]

@@ -10,6 +10,7 @@ import msgspec
 from interlock.core.advance import Stamp, make_unit
 from interlock.core.effective_policy import policy_at_end, policy_of
 from interlock.core.notes import note
+from interlock.core.plain import attach_to
 from interlock.kernel.commands import Policy, Record
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
@@ -102,6 +103,7 @@ def undo(tx: UnitOfWork, owner: int, recorded: Note) -> None:
         correlation=body.correlation, trace=body.trace,
     )  # fmt: skip
     make_unit(tx, unit, fresh, Stamp("engine", "compensation", f"{above.id}.{above.version}"))
+    attach_to(tx, above)
 
 
 REMEMBER_UNDO = Reaction("remember undo", lambda kind: kind.has_ended and kind.is_child, remember_undo)
