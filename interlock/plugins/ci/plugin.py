@@ -22,6 +22,7 @@ from interlock.plugins.ci.queries import (
 )
 from interlock.plugins.ci.reporting import REPORT_TO_NOBODY
 from interlock.plugins.ci.results import KEEP_SUCCESSES, judge_end
+from interlock.plugins.ci.stories import plan_and_run
 from interlock.store.hooks import Hooks
 
 PLUGIN = Plugin(
@@ -35,6 +36,7 @@ PLUGIN = Plugin(
         list_ci_tests, list_flaky_tests,
     ),
     laws=LAWS,
+    stories=(plan_and_run,),
     cli="interlock.plugins.ci.cli:app",
     hooks=Hooks(
         checks=(check_ci,),
