@@ -7,6 +7,7 @@ import msgspec
 
 from interlock.core.advance import Stamp, advance, make_stamp, make_unit
 from interlock.core.effective_policy import policy_of
+from interlock.core.fast_submit import Alike, find_birth, keep_birth, make_alike_units
 from interlock.core.places import (
     PlaceState,
     Prerequisite,
@@ -66,16 +67,28 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
     tx.load_units(need for work in command.work for need in (*work.after, *work.after_end))
     load_named(tx, command.work)
     firsts: dict[int, Unit] = {}  # by kind of work: the others of that kind are copies of the first
+    by_lists = not command.vouched_by and all(map(is_independent, command.work))
+    alike: dict[int, Alike] = {}  # by kind: what is born by lists
     for place in places:
         work = command.work[place]
+        if by_lists and (birth := find_birth(tx, kinds[place], work)):
+            same = alike.setdefault(kinds[place], Alike(birth, [], []))
+            same.numbers.append(tx.ids.take())
+            same.inputs.append(work.input)
+            answers[place] = Submitted(same.numbers[-1], True, False, work.lifecycle, birth.unit.state, command.cause)
+            continue
         if (first := firsts.get(kinds[place])) is not None and is_independent(work):
             answers[place] = make_answer(make_alike(tx, first, work.input), command)
             continue
         answers[place] = submit_work(tx, command, work, stamp, refs)
         if is_independent(work) and is_plain(tx, unit := tx.rows.units[answers[place].unit], work):
             firsts[kinds[place]] = unit
+            if by_lists and tx.fast_path:
+                keep_birth(tx, kinds[place], unit)
         if work.ref:
             refs[work.ref] = answers[place].unit
+    if alike:
+        make_alike_units(tx, stamp, list(alike.values()))
     refuse_circles(tx)
     made = [answers[place] for place in range(len(command.work))]
     for hook in tx.hooks.after_submit:

@@ -140,7 +140,8 @@ class WakeupHub:
         self.limited = limited - {tenant for tenant, (running, _) in limits.items() if running is None}
         if not self.subscriptions and not (self.channel and self.channel.tells):
             return {}
-        lanes = find_lanes_with_work(tx, self.lanes) if tx.changes.made_available else {}
+        has_work = tx.changes.made_available or tx.changes.lanes_with_work
+        lanes = find_lanes_with_work(tx, self.lanes) if has_work else {}
         for tenant in tx.changes.freed_tenants & limited:  # whoever was kept from its work by a limit may claim again
             lanes |= {lane.id: (tenant, lane.queue) for lane in load_lanes(tx, tenant).lanes}
         return lanes

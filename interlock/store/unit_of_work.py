@@ -161,6 +161,7 @@ class Changes:
         self.acts = 0
         self.written: set[int] = set()  # units
         self.ended: set[int] = set()  # units that succeeded by the fast path
+        self.lanes_with_work: set[int] = set()  # in which units were born by the fast path
         self.made_available: set[int] = set()  # units that became claimable
         self.freed_tenants: set[int] = set()  # tenants of which less is held, or more may be
         self.proof: CommitProof | None = None  # a row that shows, if it is there, that the transaction was committed

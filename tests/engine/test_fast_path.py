@@ -13,10 +13,12 @@ from interlock.kernel.commands import (
     LeaseRef,
     LeaseStatus,
     Outcome,
+    SetTenant,
     Start,
     Submit,
     Work,
 )
+from interlock.kernel.errors import LimitReached
 from tests.engine.world import World, held
 
 
@@ -189,3 +191,77 @@ def test_a_claim_that_is_repeated_is_answered_with_the_same_leases(world: World,
         (grant.unit, grant.fence, grant.lease) for grant in second
     ]
     assert len(moved) == 1
+
+
+# Births.
+
+
+def submit_all(world: World, *works: Work, **facts: Any) -> list[int]:
+    return [made.unit for made in world.send(Submit(work=works, **facts))]
+
+
+def test_alike_jobs_are_born_by_one_act_and_keep_their_inputs(world: World) -> None:
+    units = submit_all(world, *(Work(task="mail", input=str(number)) for number in range(6)))
+    again = submit_all(world, *(Work(task="mail", input=str(number)) for number in range(6, 9)))
+    assert units + again == sorted(units + again)
+    assert [world.body(unit).input for unit in (*units, *again)] == [str(number) for number in range(9)]
+    assert len({world.unit(unit).born for unit in units[1:]}) == 1
+    assert len({world.unit(unit).born for unit in again}) == 1
+    assert [world.body(unit).correlation for unit in again] == [str(unit) for unit in again]
+    assert [event.target for event in world.events(again[0])] == ["queued"]
+
+
+def test_jobs_of_several_kinds_have_ids_in_the_order_of_the_command(world: World) -> None:
+    works = [Work(task=task, input=f'"{task}"') for task in ("a", "b", "a", "c", "b", "a")]
+    for _ in range(2):
+        units = submit_all(world, *works)
+        assert units == sorted(units)
+        assert [world.body(unit).task for unit in units] == ["a", "b", "a", "c", "b", "a"]
+        assert [world.body(unit).input for unit in units] == ['"a"', '"b"', '"a"', '"c"', '"b"', '"a"']
+
+
+def test_whoever_waits_for_work_is_woken_by_alike_jobs(world: World) -> None:
+    submit_all(world, Work(task="mail"))
+    with world.engine.watch(["default"]) as watch:
+        submit_all(world, Work(task="mail"), Work(task="mail"))
+        assert watch.wait(0)
+
+
+def test_a_lane_that_was_rolled_back_is_not_used_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next lane gets its number, and another task."""
+
+    def break_down(tx: Any) -> None:
+        raise RuntimeError("the transaction is rolled back")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(world.engine.wakeups, "collect", break_down)
+        with pytest.raises(RuntimeError):
+            world.engine.send(Submit(work=(Work(task="gone"), Work(task="gone"))))
+    other = submit_all(world, Work(task="other"))
+    gone = submit_all(world, Work(task="gone"), Work(task="gone"))
+    assert [grant.unit for grant in world.claim(world.worker(tasks=("gone",)), 9)] == gone
+    assert world.unit(other[0]).lane != world.unit(gone[0]).lane
+
+
+def test_a_limit_of_waiting_jobs_holds_for_alike_jobs(world: World) -> None:
+    submit_all(world, Work(task="mail"), Work(task="mail"))
+    world.send(SetTenant(max_waiting=4))
+    with pytest.raises(LimitReached):
+        submit_all(world, Work(task="mail"), Work(task="mail"), Work(task="mail"))
+    submit_all(world, Work(task="mail"), Work(task="mail"))
+
+
+def test_other_rules_are_another_kind(world: World) -> None:
+    submit_all(world, Work(task="mail"), Work(task="mail"))
+    (urgent,) = submit_all(world, Work(task="mail", priority=5, attempts=1))
+    (later,) = submit_all(world, Work(task="mail", delay_us=9_000_000))
+    assert world.unit(urgent).priority == 5
+    assert world.body(urgent).policy == '{"attempts":1}'
+    assert world.unit(later).available_at is None
+
+
+def test_a_reason_and_a_cause_are_in_the_birth_of_alike_jobs(world: World) -> None:
+    submit_all(world, Work(task="mail"))
+    (unit,) = submit_all(world, Work(task="mail"), actor="ada", reason="wanted", cause="job_1:1")
+    (event,) = world.events(unit)
+    assert (event.actor, event.reason, event.cause) == ("ada", "wanted", "job_1:1")

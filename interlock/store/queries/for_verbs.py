@@ -181,7 +181,7 @@ def ensure_tenant(tx: UnitOfWork, tenant: int) -> None:
 def find_lanes_with_work(tx: UnitOfWork, known: Mapping[int, Queue]) -> dict[int, Queue]:
     """The lanes in which a unit became available and still is, with the queue of each; `known` are those of before."""
     units = (tx.rows.units[unit] for unit in tx.changes.made_available if unit in tx.rows.units)
-    lanes = {unit.lane for unit in units if unit.available_at is not None}
+    lanes = {unit.lane for unit in units if unit.available_at is not None} | tx.changes.lanes_with_work
     queues = {lane: known[lane] for lane in lanes if lane in known}
     if missing := sorted(lanes - queues.keys()):
         sql = "SELECT id, tenant, queue FROM lane WHERE id {ids}"

@@ -93,7 +93,7 @@ class HeldGroup:
 HELD_GROUPS = Query(HELD, HeldGroup)
 WRONGLY_PLAIN = """
 SELECT unit.id FROM unit JOIN body ON body.unit = unit.id
-WHERE unit.plain = 1 AND (
+WHERE unit.plain = 1 AND unit.outcome IS NULL AND (
     unit.parent IS NOT NULL OR unit.total > 0 OR unit.unmet > 0 OR unit.decides = 0 OR body.mutex IS NOT NULL
     OR body.limit_key IS NOT NULL OR body.rate_key IS NOT NULL OR body.retry_of IS NOT NULL
     OR EXISTS (SELECT 1 FROM need WHERE need.needs = unit.id) OR EXISTS (SELECT 1 FROM need WHERE need.unit = unit.id)
@@ -121,7 +121,7 @@ def bind_claimable(lanes: Sequence[int], limit: int, *, many_writers: bool) -> B
 
 
 def find_wrongly_plain(connection: Connection) -> list[int]:
-    """Units that are said to be plain, and something follows from their moves."""
+    """Open units that are said to be plain, and something follows from their moves."""
     return [unit for (unit,) in connection.rows(WRONGLY_PLAIN)]
 
 
