@@ -10,11 +10,12 @@ from interlock.core.advance import Stamp, advance, make_stamp, make_unit
 from interlock.core.effective_policy import option_of
 from interlock.core.notes import note
 from interlock.core.plugin import Gauge, Plugin, Storyteller
+from interlock.dashboard.pages import PageRequest, WebPage
 from interlock.kernel.commands import Command, Outcome, Submit, Work
 from interlock.kernel.errors import InterlockError, NotWanted
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Body, Unit
-from interlock.server.operations import HTML, Operation, Request
+from interlock.server.operations import Operation, Request
 from interlock.store.connection import Connection
 from interlock.store.hooks import Hooks, Moved, Reaction
 from interlock.store.unit_of_work import UnitOfWork
@@ -112,8 +113,8 @@ async def give(request: Request) -> dict[str, str]:
     return {"state": await request.send(GiveReview(unit=unit, verdict=request.body.verdict))}
 
 
-async def show(request: Request) -> str:
-    return f"<p>{len(await request.read(reviews_by, 'ann'))} for ann"
+async def show(request: PageRequest) -> dict[str, str]:
+    return {"text": f"{len(await request.read(reviews_by, 'ann'))} for ann"}
 
 
 ROUTES = [
@@ -122,7 +123,7 @@ ROUTES = [
         response=dict[str, str],
     )
 ]  # fmt: skip
-PAGES = [Operation(method="GET", path="/reviews", scope="read", summary="Reviews", call=show, response=str, media=HTML)]
+PAGES = [WebPage(path="/reviews", call=show, menu="Reviews")]
 cli = typer.Typer(name="review", help="Reviews of what jobs came to.", no_args_is_help=True)
 cli.command("who")(lambda: typer.echo("ann"))
 cli.command("nobody")(lambda: typer.echo("nobody"))

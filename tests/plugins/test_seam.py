@@ -13,12 +13,14 @@ from interlock.audit.laws import audit
 from interlock.cli.main import add_groups
 from interlock.client.app import App
 from interlock.core.plugin import Plugin, Registry
+from interlock.dashboard.site import make_routes
 from interlock.kernel.commands import Claim, Submit, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.lifecycles import load
 from interlock.plugins import STANDARD
 from interlock.server.app import build_app
 from interlock.testing.simulation import simulate
+from tests.dashboard.visitor import BASE, Visitor
 from tests.engine.tamper import behind_the_guard
 from tests.engine.world import World
 from tests.plugins.reviews import HOUR_US, PLUGIN, GiveReview
@@ -58,7 +60,7 @@ def test_it_is_small() -> None:
 
 def test_its_route_and_its_commands_are_there(tmp_path: Path) -> None:
     app = App(f"sqlite:///{tmp_path}/work.db", plugins=[PLUGIN])
-    with TestClient(build_app(app)) as client:
+    with TestClient(build_app(app, make_pages=make_routes), base_url=BASE) as client:
         stage = Stage(app, client)
         app.send(Submit(work=(Work(task="mail", options=WANTED),)))
         grant = stage.claim()
@@ -69,9 +71,10 @@ def test_its_route_and_its_commands_are_there(tmp_path: Path) -> None:
         stage.post(f"/v1/reviews/{unit}", {"verdict": "fine"}, status=403, key=stage.key("read"))
         assert "/v1/reviews/{id}" in client.get("/openapi.json").json()["paths"]
         assert "interlock_reviews 1.0\n" in stage.ask("GET", "/metrics").text
-        page = stage.ask("GET", "/reviews")
-        assert (page.text, page.headers["content-type"].partition(";")[0]) == ("<p>1 for ann", "text/html")
-        assert stage.ask("GET", "/reviews", key="").status_code == 401
+        visitor = Visitor(stage)
+        assert "1 for ann" not in visitor.get("/ui/reviews")  # who has not signed in is led to the sign-in
+        assert visitor.sign_in(stage.own).get("/ui/reviews") == "1 for ann"
+        assert 'href="/ui/reviews"' in visitor.get("/ui/jobs")  # in the menu
     cli = typer.Typer()
     add_groups(cli, Registry((*STANDARD.plugins, PLUGIN)))
     assert CliRunner().invoke(cli, ["review", "who"]).output == "ann\n"
