@@ -3,8 +3,9 @@
 It fills a database with `UNITS` finished jobs (a million unless told otherwise), dead letters and a run of 200 steps,
 serves its pages from a process of its own, and prints, on SQLite and on PostgreSQL:
 
-- the processor time of the server and the size of the answer, for the overview, the list of jobs (also with a filter
-  that fits nothing), the page of a job, and the page of the run; each is asked for `LOOKS` times;
+- the size of the files that pages load; and the processor time of the server and the size of the answer, for the
+  overview, the list of jobs (also with a filter that fits nothing), the page of a job, and the page of the run, each
+  asked for `LOOKS` times;
 - the processor time of the server with ten viewers who load the overview whenever they are told that something
   happened, while something happens all the time, beside that without viewers;
 - the time from the answer to a submit until a page that is open has been told, and has the job.
@@ -134,6 +135,14 @@ def read_cpu(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def measure_assets(browser: Browser) -> None:
+    """Prints how large the files are that a page loads."""
+    text = browser.get("/ui/").decode()
+    files = sorted(set(re.findall(r"/ui/static/[\w.-]+", text)))
+    sizes = {file: len(browser.get(file)) for file in files}
+    print(f"  {len(sizes)} files that pages load: {sum(sizes.values()) / 1024:.1f} KiB")
+
+
 def measure_pages(browser: Browser, process: int, job: str, run: str) -> None:
     pages = {
         "overview": "/ui/", "overview, 24 h": "/ui/?range=24h", "list": "/ui/jobs",
@@ -214,6 +223,7 @@ def measure(name: str, url: str) -> None:
             browser = Browser(base, key)
             while b"counted yet" in browser.get("/ui/"):  # it counts what happened first, once
                 pass
+            measure_assets(browser)
             measure_pages(browser, process, job, run)
             measure_viewers(app, base, key, process)
             measure_lag(app, base, key)

@@ -36,7 +36,7 @@ from interlock.store.queries.views import read_newest_notes, read_template
 
 VIEWS = ("graph", "tree")
 GRAPH_MAX = 60  # jobs and steps of a run whose graph is drawn without being asked for
-ROWS = 50  # of the tree and of the waterfall on one page
+ROWS = 40  # of the tree and of the waterfall on one page
 
 
 def read_run_rows(
