@@ -11,20 +11,23 @@ import msgspec
 
 from interlock.client.async_pairs import Call, verb
 from interlock.client.blobs import unpack
+from interlock.client.budgets import RunBudget, check_budget, describe_caps, list_meters
 from interlock.client.exceptions import Failed
 from interlock.client.runs import Run
 from interlock.client.tasks import Task
-from interlock.kernel.commands import LOCAL, Decide, Fork, Standing, Submit, Work
+from interlock.core.effective_policy import option_of
+from interlock.kernel.budgets import Cap, present_amount
+from interlock.kernel.commands import LOCAL, Decide, Fork, MeterStatus, Standing, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
 from interlock.plugins.agents.options import JOB, NAME, RUN, AgentOptions, check_agent
-from interlock.plugins.agents.queries import read_agent_steps
-from interlock.store.queries.views import UnitSummary, View, children_of
+from interlock.plugins.agents.queries import read_agent_steps, read_meters_of_run
+from interlock.store.queries.views import UnitSummary, View, children_of, view
 
 if TYPE_CHECKING:
     from interlock.client.app import App
 
-OPTIONS = ("key", "on_duplicate", "priority", "labels", "delay", "at", "correlation", "trace")  # of a submit
+OPTIONS = ("key", "on_duplicate", "priority", "labels", "delay", "at", "correlation", "trace", "budget")  # of a submit
 OF_RUN = ("key", "on_duplicate", "labels", "correlation", "trace", "priority")  # fields of the job that the run has
 WORKER = "agent"  # the name of the first job in its run: under a key it is found again
 
@@ -48,8 +51,8 @@ class Agent:
     def submit(self, *args: Any, **kwargs: Any) -> "Call[AgentRun]":
         """Submits a run with these arguments; when it returns, the run is durable.
 
-        Options are `key`, `on_duplicate` (return or reject), `priority`, `labels`, `delay`, `at`, `correlation` and
-        `trace`.
+        Options are `key`, `on_duplicate` (return or reject), `priority`, `labels`, `delay`, `at`, `correlation`,
+        `trace` and `budget` (`interlock.budget(…)`, instead of that of the agent).
 
         Raises:
             InterlockError: an argument or an option is wrong; the text names it.
@@ -57,14 +60,16 @@ class Agent:
         options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
         if options.get("on_duplicate") == "replace":
             raise InterlockError("on_duplicate = 'replace' is not allowed for an agent; allowed are return and reject")
+        budget = check_budget(options.pop("budget", None))
         (job,) = self.task.make_submit([(args, kwargs)], options).work
         others = {"key": None, "on_duplicate": "return", "lifecycle": JOB, "parent": RUN, "step": WORKER}
-        work = (self.make_run(job), msgspec.structs.replace(job, **others))
+        work = (self.make_run(job, budget), msgspec.structs.replace(job, **others))
         return Call(self.app, Submit(tenant=self.app.tenant, work=work), self.make_handle)
 
-    def make_run(self, job: Work) -> Work:
-        """Makes the work of a run from that of its job."""
-        options = msgspec.json.encode({NAME: self.own}).decode()
+    def make_run(self, job: Work, budget: RunBudget | None = None) -> Work:
+        """Makes the work of a run from that of its job; `budget` has other caps than those of the agent."""
+        own = self.own if budget is None else msgspec.structs.replace(self.own, budget=dict(budget.caps))
+        options = msgspec.json.encode({NAME: own}).decode()
         fields = {name: getattr(job, name) for name in OF_RUN}
         return Work(task=self.name, lifecycle=RUN, ref=RUN, input=job.input, options=options, **fields)
 
@@ -81,15 +86,39 @@ class AgentRun(Run):
         steps = self.app.read(read_agent_steps, self.unit)
         return {step.name: msgspec.json.decode(unpack(self.app, step.result)) for step in steps}
 
+    @property
+    def spent(self) -> dict[str, float]:
+        """What it and all below it have used, by name: `usd`, `tokens`, `steps`, `active` (seconds) and others."""
+        return {meter.name: present_amount(meter.name, meter.used) for meter in self.read_meters()}
+
+    def left(self, name: str) -> float | None:
+        """How much of something it may use still; None if there is no cap."""
+        meter = next((meter for meter in self.read_meters() if meter.name == name), None)
+        return None if meter is None or meter.hard is None else present_amount(name, max(0, meter.hard - meter.used))
+
+    def read_meters(self) -> list[MeterStatus]:
+        """Reads what it has used and may use, by name; a cap of something that it has not used is among them."""
+        return list_meters(self.app.read(read_meters_of_run, self.unit), self.read_budget())
+
+    def read_budget(self) -> dict[str, Cap]:
+        """Reads the budget that it was submitted with."""
+        return (option_of(self.app.read(view, self.unit).body, NAME, AgentOptions) or AgentOptions()).budget or {}
+
     @verb
-    def resume(self, *, by: str, reason: str) -> Call[Standing]:
+    def resume(self, *, by: str, reason: str, budget: RunBudget | Mapping[str, Any] | None = None) -> Call[Standing]:
         """Lets a run that failed or was cancelled go on, with a new job that has everything that was recorded.
+
+        `budget` are other caps of it, as in `{"usd": 10}` or `interlock.budget(usd=10, soft=8)`.
 
         Raises:
             Refused: it has not failed, and was not cancelled.
-            InterlockError: the name or the reason is empty.
+            InterlockError: the name or the reason is empty, or a cap is below what is used.
         """
-        return Call(self.app, Decide(tenant=self.app.tenant, unit=self.unit, trigger="resume", actor=by, reason=reason))
+        terms = "null" if budget is None else msgspec.json.encode({"budget": describe_caps(budget)}).decode()
+        command = Decide(
+            tenant=self.app.tenant, unit=self.unit, trigger="resume", actor=by, reason=reason, data=terms
+        )  # fmt: skip
+        return Call(self.app, command)
 
     @verb
     def fork(
@@ -135,12 +164,13 @@ def encode_result(name: str, value: Any) -> str:
 
 def define_agent(
     app: "App", handler: Callable[..., Any], name: str, corrections: int | None, optimizations: int | None,
-    rules: dict[str, Any],
+    budget: RunBudget | None, rules: dict[str, Any],
 ) -> Agent:  # fmt: skip
     """Makes an agent of a handler. Raises InterlockError for wrong rules; then the app has no task of that name."""
     task = app.define(handler, name, rules)
     try:
-        return Agent(task, AgentOptions(corrections, optimizations))
+        caps = check_budget(budget)
+        return Agent(task, AgentOptions(corrections, optimizations, dict(caps.caps) if caps else None))
     except InterlockError:
         del app.tasks[name]
         raise

@@ -14,6 +14,7 @@ from interlock.client.agents import Agent, AgentRun, define_agent
 from interlock.client.async_pairs import AsyncBridge, Call, Sender, verb
 from interlock.client.backend import Backend, find_tenant, is_far, open_far, open_here, parse_address
 from interlock.client.blobs import pack, pack_apart
+from interlock.client.budgets import RunBudget
 from interlock.client.caller_transaction import CallerTransaction
 from interlock.client.durations import Length
 from interlock.client.feed import EventFilter, Feed
@@ -150,16 +151,17 @@ class App:
 
     def agent(
         self, handler: Callable[..., Any] | None = None, /, *, name: str | None = None, corrections: int | None = None,
-        optimizations: int | None = None, **rules: Any,
+        optimizations: int | None = None, budget: RunBudget | None = None, **rules: Any,
     ) -> Any:  # fmt: skip
         """Makes a function an agent of this app: `.submit()` makes a run that can be resumed.
 
         `corrections` and `optimizations` are how often a run may enter these phases, over all its jobs; without them,
-        as often as it wants. `rules` are those of a task.
+        as often as it wants. `budget` (`interlock.budget`) is what a run and all below it may use. `rules` are those of
+        a task.
         """
 
         def define(function: Callable[..., Any]) -> Agent:
-            return define_agent(self, function, name or function.__name__, corrections, optimizations, rules)
+            return define_agent(self, function, name or function.__name__, corrections, optimizations, budget, rules)
 
         return define if handler is None else define(handler)
 

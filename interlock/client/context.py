@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar, overload
 from interlock.client.durations import Length
 
 T = TypeVar("T")
+Usage = Mapping[str, float] | Callable[[Any], Mapping[str, float] | None] | None
 
 
 class Stepping(Protocol):
@@ -15,19 +16,27 @@ class Stepping(Protocol):
     In an `async def` handler it is awaited, and `fn` may be async: `await ctx.step("name", fn)`; `.aio` is the same. A
     name stands for one step: a second one of that name in an attempt raises PermanentError. A step that raises is not
     recorded, and may be tried again; with `retry=3` it is, up to three times in all. `of` is what is asked for, as
-    JSON: if another attempt has asked for something else under this name, Drift is raised, and nothing runs.
+    JSON: if another attempt has asked for something else under this name, Drift is raised, and nothing runs. `usage` is
+    what the step of an agent has used, as in `{"usd": 0.02, "tokens": 900}`, or a function that tells it of the result;
+    of a try that raised, the exception may have a `usage`.
     """
 
     @overload
     def __call__(
-        self, name: str, fn: Callable[[], Awaitable[T]], *, of: Any = None, retry: int = 1
+        self, name: str, fn: Callable[[], Awaitable[T]], *, of: Any = None, usage: Usage = None, retry: int = 1
     ) -> Awaitable[T]: ...
     @overload
-    def __call__(self, name: str, fn: Callable[[], Any], *, of: Any = None, retry: int = 1) -> Any: ...
+    def __call__(
+        self, name: str, fn: Callable[[], Any], *, of: Any = None, usage: Usage = None, retry: int = 1
+    ) -> Any: ...
     @overload
-    async def aio(self, name: str, fn: Callable[[], Awaitable[T]], *, of: Any = None, retry: int = 1) -> T: ...
+    async def aio(
+        self, name: str, fn: Callable[[], Awaitable[T]], *, of: Any = None, usage: Usage = None, retry: int = 1
+    ) -> T: ...
     @overload
-    async def aio(self, name: str, fn: Callable[[], T], *, of: Any = None, retry: int = 1) -> T: ...
+    async def aio(
+        self, name: str, fn: Callable[[], T], *, of: Any = None, usage: Usage = None, retry: int = 1
+    ) -> T: ...
 
 
 class Keeping(Protocol):
@@ -247,3 +256,10 @@ class AgentContext(Context, Protocol):
     """The same for the handler of an agent."""
 
     phase: Phasing
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """What the run and all below it have used, by name, as far as this attempt knows: `usd`, `tokens`, `steps` …"""
+
+    def left(self, name: str) -> float | None:
+        """How much of something may be used still; None if there is no cap. Ask it how much a call may cost."""

@@ -194,9 +194,9 @@ class JobRunner:
             if isinstance(value, Result):
                 context.cost(value.cost)
                 value = value.value
-            return encode_line(Returned(result=msgspec.Raw(encode_result(value).encode()), cost=context.spent))
+            return encode_line(Returned(result=msgspec.Raw(encode_result(value).encode()), cost=context.own_cost))
         except (Exception, asyncio.CancelledError) as error:
-            return encode_line(encode_error(error, context.spent))
+            return encode_line(encode_error(error, context.own_cost))
 
     def call_handler(self, runner: asyncio.Runner, run: RunJob, context: JobContext) -> Any:
         """What the handler returns."""

@@ -32,6 +32,7 @@ from interlock.plugins.evidence.artifacts import check_artifact_name
 from interlock.worker.effects import EffectRecorder
 from interlock.worker.job_logs import JobLog
 from interlock.worker.log_lines import describe_job
+from interlock.worker.meters import Meters
 from interlock.worker.steps import StepRecorder
 from interlock.worker.task_adder import TaskAdder
 from interlock.worker.waiting import SIGNALS_MAX, Asker, CallsUnderWay, Spawner, check_recorded, is_awaited
@@ -79,7 +80,7 @@ def drop_log(log: JobLog) -> None:
 class JobContext(AgentContext):
     """The context of one attempt. `cancelled` turns true when the job is asked to stop, or its lease is lost."""
 
-    spent = 0.0
+    own_cost = 0.0  # of this attempt, besides what its result says
     worktree: str | None = None  # if its job has a repository
     is_async = False  # whether its handler is `async def`: then a step is awaited
     thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
@@ -108,6 +109,18 @@ class JobContext(AgentContext):
     def calls(self) -> CallsUnderWay:
         """What an async handler does side by side."""
         return CallsUnderWay()
+
+    @cached_property
+    def meters(self) -> Meters:
+        """What the run of this job has used, as far as this attempt knows."""
+        return Meters(self)
+
+    @property
+    def spent(self) -> dict[str, float]:
+        return self.meters.spent
+
+    def left(self, name: str) -> float | None:
+        return self.meters.left(name)
 
     @cached_property
     def phase(self) -> "PhaseEntrance":  # type: ignore[override]
@@ -209,7 +222,7 @@ class JobContext(AgentContext):
 
     def cost(self, amount: float) -> None:
         """What this attempt has cost more, whether it succeeds or not; sent with its outcome."""
-        self.spent += checked_cost(amount)
+        self.own_cost += checked_cost(amount)
 
     @property
     def outputs(self) -> dict[str, Any]:

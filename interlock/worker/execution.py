@@ -198,8 +198,8 @@ def complete_outcome(execution: Execution, worker: ExecutionRunner) -> None:
     if isinstance(outcome, Outcome) and outcome.ended == "cancelled":
         stop_requested = execution.context.cancelled
         outcome = classify_stop(outcome, given_up=execution.given_up, stop_requested=stop_requested)
-    if execution.made_context and execution.made_context.spent:
-        outcome = add_cost(outcome, execution.made_context.spent)
+    if execution.made_context and execution.made_context.own_cost:
+        outcome = add_cost(outcome, execution.made_context.own_cost)
     if isinstance(outcome, Outcome) and (outcome.error or outcome.traceback):
         outcome = redact_outcome(outcome, worker.app.redact)
     execution.outcome = outcome

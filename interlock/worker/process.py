@@ -240,7 +240,7 @@ class InProcess:
                 await self.end(child)
                 raise
             self.idle.append(child)
-        context.spent += ended.cost
+        context.own_cost += ended.cost
         if isinstance(ended, Raised):
             raise decode_error(ended)
         return ended.result

@@ -5,7 +5,7 @@ comes to it, with those that were recorded after it, so a handler that does agai
 once. What a handler asks for (`of=`) is compared with what was asked for under the same name.
 """
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.client.exceptions import Await, Cancelled
+from interlock.kernel.budgets import check_unit_names, parse_amount
 from interlock.kernel.commands import AskedFor, KeptStep, ReadSteps, Record, StepsPage
-from interlock.kernel.errors import PermanentError, Stale
+from interlock.kernel.errors import InterlockError, PermanentError, Stale
 from interlock.worker.requests import describe_request, make_drift
 from interlock.worker.waiting import Steps, await_steps, is_awaited, run_steps
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from interlock.worker.context import JobContext
 
 TRIES_MAX = 100
+Usage = Mapping[str, float] | Callable[[Any], Mapping[str, float] | None] | None
 NOT_TRIED_AGAIN = (Await, Cancelled, PermanentError, Stale)
 
 
@@ -34,23 +36,30 @@ class StepRecorder:
         self.requests = dict(grant.requests)  # digests of what was asked for
         self.used: set[str] = set()  # names of this attempt
 
-    def __call__(self, name: str, fn: Callable[[], Any], *, of: Any = None, retry: int = 1) -> Any:
+    def __call__(
+        self, name: str, fn: Callable[[], Any], *, of: Any = None, usage: Usage = None, retry: int = 1
+    ) -> Any:  # fmt: skip
         if is_awaited(self.context):
-            return self.aio(name, fn, of=of, retry=retry)
-        return run_steps(self.perform(name, fn, of, retry))
+            return self.aio(name, fn, of=of, usage=usage, retry=retry)
+        return run_steps(self.perform(name, fn, of, usage, retry))
 
-    async def aio(self, name: str, fn: Callable[[], Any], *, of: Any = None, retry: int = 1) -> Any:
-        return await await_steps(self.perform(name, fn, of, retry), self.context.calls)
+    async def aio(
+        self, name: str, fn: Callable[[], Any], *, of: Any = None, usage: Usage = None, retry: int = 1
+    ) -> Any:  # fmt: skip
+        return await await_steps(self.perform(name, fn, of, usage, retry), self.context.calls)
 
-    def perform(self, name: str, fn: Callable[[], Any], of: Any, retry: int) -> Steps[Any]:
+    def perform(self, name: str, fn: Callable[[], Any], of: Any, usage: Usage, retry: int) -> Steps[Any]:
         check_tries(name, retry)
         request = describe_request(name, of)
         with self.use(name):
             yield from self.look_up(name)
             if name not in self.done:
-                text = encode_step(name, (yield from try_often(fn, retry)))
-                yield self.context.sender, self.make_record(name, text, request)
+                yield from self.context.meters.wait_for_answers()
+                value = yield from self.try_often(name, fn, retry)
+                text, used = encode_step(name, value), find_usage(name, usage, value)
+                yield from self.send(self.make_record(name, text, request, used))
                 self.done[name] = text
+                self.context.meters.add(used or {}, steps=1)
             elif request is not None and self.requests.get(name, request.digest) != request.digest:
                 page = yield self.context.sender, self.make_read(name)
                 raise make_drift(name, page.request, request)
@@ -90,12 +99,40 @@ class StepRecorder:
             if step.of is not None:
                 self.requests[step.name] = step.of
 
+    def try_often(self, name: str, fn: Callable[[], Any], tries: int) -> Steps[Any]:
+        """What a function returns; if it raises, it is called again, so often in all, unless that would change nothing.
+
+        What a try has used that raised is told, if the exception says it (`usage`).
+        """
+        for place in range(1, tries + 1):
+            try:
+                return (yield fn)
+            except NOT_TRIED_AGAIN:
+                raise
+            except Exception as error:
+                if used := find_usage(name, getattr(error, "usage", None), None):
+                    tried = f"{name} try {self.context.fence}.{place}"
+                    yield from self.send(msgspec.structs.replace(self.context.record("usage", None, tried), usage=used))
+                    self.context.meters.add(used)
+                if place == tries:
+                    raise
+        raise AssertionError("it is tried at least once")
+
+    def send(self, record: Record) -> Steps[None]:
+        """Raises Stale if that was the end of the job: its run has used more than it may."""
+        (answer,) = yield self.context.sender, record
+        app, grant = self.context.app, self.context.grant
+        if app is not None and answer.state and app.lifecycles[grant.lifecycle].settled(answer.state):
+            raise Stale(f"this job is no longer held here: it is {answer.state}")
+
     def make_read(self, name: str) -> ReadSteps:
         return ReadSteps(tenant=self.context.tenant, held=self.context.held, name=name)
 
-    def make_record(self, name: str, text: str, request: AskedFor | None) -> Record:
+    def make_record(
+        self, name: str, text: str, request: AskedFor | None, used: dict[str, float] | None
+    ) -> Record:  # fmt: skip
         record = self.context.record("step", msgspec.Raw(text.encode()), name)
-        return record if request is None else msgspec.structs.replace(record, of=request)
+        return record if request is None and used is None else msgspec.structs.replace(record, of=request, usage=used)
 
 
 def check_tries(name: str, retry: int) -> None:
@@ -104,17 +141,20 @@ def check_tries(name: str, retry: int) -> None:
         raise PermanentError(f"step '{name}': retry = {retry!r} is not allowed; allowed is 1 to {TRIES_MAX}")
 
 
-def try_often(fn: Callable[[], Any], tries: int) -> Steps[Any]:
-    """What a function returns; if it raises, it is called again, so often in all, unless that would change nothing."""
-    for left in range(tries - 1, -1, -1):
-        try:
-            return (yield fn)
-        except NOT_TRIED_AGAIN:
-            raise
-        except Exception:
-            if not left:
-                raise
-    raise AssertionError("it is tried at least once")
+def find_usage(name: str, usage: Usage, value: Any) -> dict[str, float] | None:
+    """What a step has used, as it says or as its result tells. Raises PermanentError for what cannot be."""
+    used = usage(value) if callable(usage) else usage
+    if used is None:
+        return None
+    if not isinstance(used, Mapping):
+        raise PermanentError(f"usage of '{name}' = {used!r} is not allowed; allowed is one such as {{\"tokens\": 900}}")
+    try:
+        check_unit_names(used)
+        for unit, amount in used.items():
+            parse_amount(unit, amount)
+    except InterlockError as wrong:
+        raise PermanentError(f"usage of '{name}': {wrong}") from None
+    return dict(used)
 
 
 def encode_step(name: str, value: Any) -> str:

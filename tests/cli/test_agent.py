@@ -20,10 +20,23 @@ def test_steps_are_listed_and_a_run_is_resumed(place: Place) -> None:
     world.finish(grant, ended="failure", error_class="PermanentError")
     nameless = place.ask("agent", "resume", run, "--reason", " ")
     assert (nameless.code, "a reason is missing" in nameless.err) == (2, True)
-    resumed = place.ask("agent", "resume", run, "--reason", "the disk has room again")
+    for wrong, why in (
+        ("usd", "allowed is NAME=AMOUNT"),
+        ("steps=-1", "steps = -1.0 is not allowed"),
+        ("usd=x", "usd"),
+    ):
+        no = place.ask("agent", "resume", run, "--reason", "more", "--budget", wrong)
+        assert (no.code, why in no.err) == (2, True), no.err
+    resumed = place.ask(
+        "agent", "resume", run, "--reason", "the disk has room again", "--budget", "usd=10", "--budget", "active=30m"
+    )  # fmt: skip
     assert (resumed.code, resumed.out) == (0, f"{run} was resumed; it is queued\n")
     (row,) = place.ask("agent", "steps", run).rows
     assert (row[0], row[2]) == ("plan", '{"a":1}')
+    spent = place.ask("agent", "budget", run, "--json")
+    meters = {meter["name"]: meter for meter in json.loads(spent.out)["meters"]}
+    assert meters["steps"] == {"name": "steps", "used": 1, "soft": None, "hard": None}
+    assert ["steps", "1", "", ""] in place.ask("agent", "budget", run).rows
     told = json.loads(place.ask("agent", "steps", run, "--json").out)
     assert (told["id"], [step["result"] for step in told["steps"]]) == (run, [{"a": 1}])
     forked = place.ask("agent", "fork", run, "--at", "plan", "--replace", 'plan={"a": 2}', "--json")

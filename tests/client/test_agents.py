@@ -97,7 +97,7 @@ def test_agents_that_cannot_be_are_refused(stage: Stage) -> None:
     for rules, why in (
         ({"corrections": -1}, "agent 'work': corrections = -1 is not allowed; allowed is 0 to 1000"),
         ({"optimizations": 1_001}, "optimizations = 1001 is not allowed"),
-        ({"budget": 3}, "there is no rule 'budget'"),
+        ({"budget": 3}, "budget = 3 is not allowed; allowed is interlock.budget"),
     ):
         with pytest.raises(InterlockError, match=why):
             app.agent(**rules)(work)

@@ -44,6 +44,7 @@ def test_a_grant_has_a_page_of_steps_and_the_others_are_read_from_where_the_hand
     assert ([name for name, _ in second.steps], second.steps_left) == (["a"], 3)
     assert dict(second.requests) == {"a": asked('"a"').digest}
     assert read(world, second, "b") == (["b"], '"b"')
+    assert world.send(ReadSteps(held=held(second), name="b")).steps[0].of == asked('"b"').digest
     record(world, second, "e", "1")
     assert read(world, second, "d") == (["d", "e"], '"d"')
     assert read(world, second, "unknown") == ([], None)

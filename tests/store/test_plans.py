@@ -209,6 +209,7 @@ def test_a_tick_reads_its_own_tenants_clocks(database: Connection) -> None:
         "pause_live",
         "blob_look_at",
         "unit_log_look_at",
+        "meter_look_at",
     }
     assert {index for read in reads for index in read.indexes if not index.endswith(KEYS)} - SEALING == clocks
     assert read_of_unit(reads) == 0

@@ -40,6 +40,7 @@ from interlock.kernel.commands.leases import LeaseGrant as LeaseGrant
 from interlock.kernel.commands.leases import LeaseRef as LeaseRef
 from interlock.kernel.commands.leases import LeaseStatus as LeaseStatus
 from interlock.kernel.commands.leases import LogEntry as LogEntry
+from interlock.kernel.commands.leases import MeterStatus as MeterStatus
 from interlock.kernel.commands.leases import Outcome as Outcome
 from interlock.kernel.commands.leases import ReadOutput as ReadOutput
 from interlock.kernel.commands.leases import ReadSteps as ReadSteps

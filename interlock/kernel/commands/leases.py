@@ -10,6 +10,7 @@ STAGES = ("fetch", "input", "exec", "output", "commit")
 ENDS = ("success", "failure", "cancelled")
 RECORDS = (
     "progress", "checkpoint", "step", "artifact", "log", "compensation", "child", "effect", "effect_result", "phase",
+    "usage",
 )  # fmt: skip
 RECORDED_VALUES = ("step", "effect_result", "checkpoint")  # which are kept as blobs if they are large
 RECORDED_ONCE = ("step", "compensation", "child", "effect_result")  # of one name, the first is kept
@@ -53,6 +54,18 @@ class EffectStatus(msgspec.Struct, frozen=True, gc=False):
         return self.result is None and self.begun > self.undone
 
 
+class MeterStatus(msgspec.Struct, frozen=True, gc=False):
+    """What an agent run and all below it have used of something, in whole millionths of money and microseconds of time.
+
+    At `soft` somebody is asked, and `hard` ends the run; None: no limit.
+    """
+
+    name: str
+    used: int
+    soft: int | None = None
+    hard: int | None = None
+
+
 class LeaseGrant(msgspec.Struct, frozen=True, gc=False):
     """What a claim hands over: the work, and the right to speak for it."""
 
@@ -84,6 +97,7 @@ class LeaseGrant(msgspec.Struct, frozen=True, gc=False):
     parent: int | None = None  # the run that it is a step of
     version: int = 0  # of the unit when this was handed over: with its id, the event that did it
     options: str | None = None  # of further plugins, if one of them hands them over
+    meters: tuple[MeterStatus, ...] = ()  # of the run that it works for, what was used and may be
     fence_base: int = 0  # what the earlier jobs of its run came to: outside systems are shown the sum with `fence`
 
 
@@ -289,13 +303,17 @@ class Record(LeaseCommand, frozen=True, kw_only=True):
     without success. Its payload is a JSON object with `task`, and perhaps `input`. A child is work that is made below
     the unit, once under its name; its payload is a JSON object with fields of `Work`. A phase is entered by the run of
     the unit, once under its name, which is a number and the phase, as in `1 correct`. A step or an effect may say what
-    it asks for (`of`): later attempts ask for the same under its name.
+    it asks for (`of`): later attempts ask for the same under its name. A step of an agent run says what it has used
+    (`usage`), as in `{"usd": 0.02, "tokens": 900}`; a usage is what a try used that came to nothing. With `expects` a
+    step is only recorded if so many are recorded before it.
     """
 
     kind: str
     name: str = ""
     payload: str = "null"
     of: AskedFor | None = None
+    usage: dict[str, float] | None = None
+    expects: int | None = None
 
 
 class KeptStep(msgspec.Struct, frozen=True, gc=False, array_like=True):

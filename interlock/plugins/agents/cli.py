@@ -1,4 +1,4 @@
-"""`interlock agent`: the recorded steps of an agent run, its resume, and its forks."""
+"""`interlock agent`: the recorded steps of an agent run, what it has used, its resume, and its forks."""
 
 from typing import Annotated, Any
 
@@ -10,15 +10,21 @@ from interlock.cli.output import Json, print_json, print_line, print_table
 from interlock.client.agents import AgentRun
 from interlock.client.app import App
 from interlock.client.durations import format_time
+from interlock.kernel.budgets import format_amount, present_amount
+from interlock.kernel.commands import MeterStatus
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.plugins.agents.options import RUN
 from interlock.plugins.agents.queries import read_agent_steps
 from interlock.store.queries.views import read_summary
 
-app = typer.Typer(name="agent", help="Agent runs: what one has recorded, resume, fork.", no_args_is_help=True)
+app = typer.Typer(name="agent", help="Agent runs: what one has recorded and used, resume, fork.", no_args_is_help=True)
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="An agent run, as in agent_run_4r1.")]
 WHY = "Why; kept with the event."
 Reason = Annotated[str, typer.Option("--reason", help=WHY)]
+Caps = Annotated[
+    list[str] | None,
+    typer.Option("--budget", metavar="NAME=AMOUNT", help="What it may use now, as in usd=10; may be repeated."),
+]
 At = Annotated[str, typer.Option("--at", metavar="STEP", help="The step that is done again.")]
 Replace = Annotated[
     list[str] | None,
@@ -46,14 +52,40 @@ def make_step_row(row: dict[str, Any]) -> list[str]:
     return [row["name"], row["recorded_at"], msgspec.json.encode(row["result"]).decode()[:SHOWN]]
 
 
+@app.command("budget")
+def show_budget(run: RunId, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
+    """Show what a run and all below it have used, and what they may use."""
+    with open_app(db, tenant) as client:
+        meters = find_agent_run(client, run).read_meters()
+    if json:
+        print_json({"id": run, "meters": [describe_meter(meter) for meter in meters]})
+        return
+    print_table(("WHAT", "USED", "ASK AT", "AT MOST"), [make_meter_row(meter) for meter in meters])
+
+
+def describe_meter(meter: MeterStatus) -> dict[str, Any]:
+    amounts = {"used": meter.used, "soft": meter.soft, "hard": meter.hard}
+    return {
+        "name": meter.name,
+        **{word: None if each is None else present_amount(meter.name, each) for word, each in amounts.items()},
+    }
+
+
+def make_meter_row(meter: MeterStatus) -> list[str]:
+    amounts = (meter.used, meter.soft, meter.hard)
+    return [meter.name, *("" if each is None else format_amount(meter.name, each) for each in amounts)]
+
+
 @app.command("resume")
 def resume(
-    run: RunId, reason: Reason, actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False
-) -> None:
+    run: RunId, reason: Reason, budget: Caps = None, actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT,
+    json: Json = False,
+) -> None:  # fmt: skip
     """Let a run that failed or was cancelled go on; no step that it has recorded is done again."""
+    caps = dict(parse_cap(text) for text in budget or ()) or None
     with open_app(db, tenant) as client:
         agent = find_agent_run(client, run)
-        standing = agent.resume(by=get_actor(actor), reason=reason)
+        standing = agent.resume(by=get_actor(actor), reason=reason, budget=caps)
     if json:
         print_json({"id": agent.id, "state": standing.state, "applied": standing.applied})
     else:
@@ -73,6 +105,19 @@ def fork(
         print_json({"id": forked.id, "run": run, "at": at})
     else:
         print_line(f"{forked.id} goes on from step '{at}' of {run}")
+
+
+def parse_cap(text: str) -> tuple[str, float | str]:
+    """The name of a unit and how much of it may be used, as in usd=10 or active=30m. Raises InterlockError."""
+    name, is_given, amount = text.partition("=")
+    if not name or not is_given or not amount:
+        raise InterlockError(
+            f"--budget {text[:80]!r} is not allowed; allowed is NAME=AMOUNT, as in usd=10 or active=30m"
+        )
+    try:
+        return name, float(amount)
+    except ValueError:
+        return name, amount
 
 
 def parse_result(text: str) -> tuple[str, Any]:

@@ -6,11 +6,16 @@ copied to it in the transaction of the resume, so that each job has its whole me
 the earlier ones. Children that were stopped with the old job are made again when the handler asks for them.
 """
 
+import msgspec
+
+from interlock.core.decide import apply_verdict
 from interlock.core.notes import note
-from interlock.kernel.commands import LOCAL, Decide
+from interlock.kernel.budgets import GivenCap, parse_caps
+from interlock.kernel.commands import LOCAL, Decide, Standing
 from interlock.kernel.errors import InterlockError, NotWanted
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Note, Unit
+from interlock.plugins.agents.budgets import raise_caps, refuse_spent
 from interlock.plugins.agents.options import JOB, RUN
 from interlock.plugins.agents.phases import PHASE, count_phase
 from interlock.plugins.agents.queries import find_succeeded_children, read_fences, read_worker_names
@@ -25,6 +30,35 @@ OWN_SIGNALS = ("child:", "sleep:")  # how the names begin of what the engine its
 SLEEP = "sleep:"
 
 
+class ResumeTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What belongs to a resume: caps of the run's budget, as people write amounts; a number is a hard one."""
+
+    budget: dict[str, float | GivenCap] = msgspec.field(default_factory=dict)
+
+
+class GivenTerms:
+    """What belongs to the resumes of a transaction, by run."""
+
+    def __init__(self) -> None:
+        self.by_run: dict[int, ResumeTerms] = {}
+
+
+def resume_on_terms(tx: UnitOfWork, command: Decide) -> Standing | None:
+    """A run is resumed on other terms; None if that is not what was asked. Raises InterlockError for wrong terms."""
+    if command.trigger != RESUME or command.data == "null":
+        return None
+    load_open_children(tx, command.unit)  # children are locked before their parent
+    if tx.unit(command.unit).lifecycle != RUN:
+        return None
+    try:
+        terms = msgspec.json.decode(command.data, type=ResumeTerms)
+    except msgspec.MsgspecError as error:
+        raise InterlockError(f'a resume takes data such as {{"budget": {{"usd": 10}}}}: {error}') from None
+    parse_caps(terms.budget)
+    tx.state(GivenTerms).by_run[command.unit] = terms
+    return apply_verdict(tx, msgspec.structs.replace(command, data="null"))
+
+
 def follow_decision(tx: UnitOfWork, run: Unit, command: Decide) -> None:
     """What follows from a decision about a run. Raises InterlockError if it may not be made: it is undone then."""
     if run.lifecycle != RUN:
@@ -32,6 +66,8 @@ def follow_decision(tx: UnitOfWork, run: Unit, command: Decide) -> None:
     if command.trigger == RESUME:
         refuse_nameless_resume(run, command)
         hand_over_memory(tx, run)
+        raise_caps(tx, run, parse_caps(tx.state(GivenTerms).by_run.pop(run.id, ResumeTerms()).budget))
+        refuse_spent(tx, run)
     elif command.trigger in VERDICTS:
         refuse_own_verdict(tx, run, command)
     count_phase(tx, run, command.trigger)

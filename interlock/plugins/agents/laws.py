@@ -1,9 +1,18 @@
 """What is true of agent runs at every commit."""
 
+from collections import Counter
 from collections.abc import Iterator
 
+from interlock.kernel.budgets import ACTIVE
 from interlock.kernel.commands import LOCAL
-from interlock.plugins.agents.queries import read_decisions, read_holders, read_open_jobs
+from interlock.plugins.agents.queries import (
+    read_all_meters,
+    read_all_usage,
+    read_decisions,
+    read_holders,
+    read_open_jobs,
+    read_runs_above,
+)
 from interlock.store.connection import Connection
 
 
@@ -37,7 +46,24 @@ def find_own_verdicts(connection: Connection) -> Iterator[tuple[int, str]]:
             yield run, f"'{trigger}' is the word of '{actor}', which held its job"
 
 
+def find_wrong_meters(connection: Connection) -> Iterator[tuple[int, str]]:
+    """Runs whose meters are not the sum of what they, and the runs below them, have recorded; time is not recorded."""
+    meters, above = read_all_meters(connection), read_runs_above(connection)
+    sums: dict[int, Counter[str]] = {}
+    for run, used in read_all_usage(connection):
+        top: int | None = run
+        while top is not None:
+            sums.setdefault(top, Counter()).update(used)
+            top = above.get(top)
+    for run in sorted({*meters, *sums}):
+        used, total = meters.get(run, {}), sums.get(run, Counter())
+        for name in sorted({*used, *total} - {ACTIVE}):
+            if used.get(name, 0) != total[name]:
+                yield run, f"its meter of {name} is {used.get(name, 0)}, and what it recorded comes to {total[name]}"
+
+
 LAWS = {
+    "meters of agent runs are the sum of what was recorded": find_wrong_meters,
     "an agent run has at most one open job": find_second_jobs,
     "an agent run that has ended has no open job": find_left_jobs,
     "every resume of an agent run has a name and a reason": find_nameless_resumes,

@@ -6,6 +6,7 @@ import msgspec
 
 from interlock.core import validation
 from interlock.core.effective_policy import option_of
+from interlock.kernel.budgets import Cap, check_caps
 from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
@@ -15,13 +16,19 @@ from interlock.store.unit_of_work import UnitOfWork
 NAME = "agents"  # of the plugin, and of its member of `Work.options`
 RUN, JOB = "agent_run", "agent_job"
 CAP_MAX = 1_000
+CAPPED = ("corrections", "optimizations")  # phases
 
 
 class AgentOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How often a run may enter a phase, over all its jobs; None: as often as it wants. 0 is legal."""
+    """What a run says of itself.
+
+    How often it may enter a phase, over all its jobs (None: as often as it wants; 0 is legal), and what it and all
+    below it may use.
+    """
 
     corrections: int | None = None
     optimizations: int | None = None
+    budget: dict[str, Cap] | None = None
 
 
 def check_agent(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
@@ -32,7 +39,8 @@ def check_agent(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
     if work.lifecycle != RUN:
         raise InterlockError(f"option '{NAME}' is not allowed for a {work.lifecycle}; allowed is it for an {RUN}")
     own = msgspec.convert(given[NAME], AgentOptions)
-    for name in AgentOptions.__struct_fields__:
+    check_caps(own.budget or {})
+    for name in CAPPED:
         if (cap := getattr(own, name)) is not None:
             validation.check_range(name, cap, 0, CAP_MAX)
 

@@ -2,12 +2,28 @@
 
 from interlock.core.plugin import Plugin
 from interlock.kernel.commands import Fork, ReadSteps
-from interlock.plugins.agents.decisions import follow_decision, hand_over_fences
+from interlock.plugins.agents.budgets import (
+    HEAR_ANSWERS,
+    STOP_TIME,
+    count_step,
+    end_active_runs,
+    hand_over_meters,
+    keep_late_step,
+    start_time,
+)
+from interlock.plugins.agents.decisions import follow_decision, hand_over_fences, resume_on_terms
 from interlock.plugins.agents.forks import fork
 from interlock.plugins.agents.laws import LAWS
 from interlock.plugins.agents.options import NAME, AgentOptions, check_agent, decide_nothing
 from interlock.plugins.agents.phases import count_phase, record_phase
-from interlock.plugins.agents.queries import read_agent_steps
+from interlock.plugins.agents.queries import (
+    TABLES,
+    forget_rows,
+    read_agent_steps,
+    read_meters_of_run,
+    read_rows_to_archive,
+    restore_rows,
+)
 from interlock.plugins.agents.steps import keep_request, read_steps
 from interlock.store.hooks import GrantFields, Hooks
 
@@ -15,15 +31,27 @@ PLUGIN = Plugin(
     name=NAME,
     docs="agents.md",
     options=AgentOptions,
+    tables=TABLES,
     commands={ReadSteps: read_steps, Fork: fork},
-    queries=(read_agent_steps,),
+    queries=(read_agent_steps, read_meters_of_run),
     cli="interlock.plugins.agents.cli:app",
     laws=LAWS,
     hooks=Hooks(
         checks=(check_agent,),
         prepare_work=(decide_nothing,),
-        grant_fields=(GrantFields(lambda kind: kind.is_repeated and kind.is_child and kind.decides, hand_over_fences),),
-        on_record=(record_phase, keep_request),
+        grant_fields=(
+            GrantFields(lambda kind: kind.is_repeated and kind.is_child and kind.decides, hand_over_fences),
+            GrantFields(lambda kind: kind.is_child and kind.decides, hand_over_meters),
+        ),
+        before_grant=(start_time,),
+        on_decide=(resume_on_terms,),
+        on_record=(record_phase, keep_request, count_step),
+        on_stale=(keep_late_step,),
+        archive_rows=(read_rows_to_archive,),
+        restore_rows=(restore_rows,),
+        on_forget=(forget_rows,),
+        reactions=(STOP_TIME, HEAR_ANSWERS),
+        tick_timers=(end_active_runs,),
         phase_guards=(count_phase,),
         after_decide=(follow_decision,),
     ),

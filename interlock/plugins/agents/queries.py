@@ -1,19 +1,82 @@
-"""What agent runs read beside the rows of units: children, fences, workers and steps."""
+"""What agent runs read beside the rows of units: children, fences, workers, steps; and their meters."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
+from interlock.kernel.budgets import ACTIVE, STEPS, Cap
+from interlock.kernel.commands import MeterStatus
+from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Note
 from interlock.store.connection import Connection
 from interlock.store.unit_of_work import UnitOfWork
 
+# What was used, and may be, is in rows that are only ever added to: a run has a meter for each unit that it, or a run
+# below it, has used or may use.
+TABLES = """
+CREATE TABLE meter (
+    unit     BIGINT NOT NULL,               -- an agent run
+    name     TEXT NOT NULL,
+    tenant   INTEGER NOT NULL,
+    used     BIGINT NOT NULL,               -- by it and all below it: millionths of usd, microseconds of active
+    soft     BIGINT,                        -- somebody is asked when more is used
+    hard     BIGINT,                        -- more ends the run
+    since    BIGINT,                        -- of active: when its job was granted that is held now
+    look_at  BIGINT,                        -- of active: when the time that may be used would be over
+    PRIMARY KEY (unit, name)
+);
+CREATE INDEX meter_look_at ON meter (tenant, look_at) WHERE look_at IS NOT NULL;
+CREATE TABLE contract (
+    tenant   INTEGER NOT NULL,
+    digest   TEXT NOT NULL,
+    agent    TEXT NOT NULL,
+    made_at  BIGINT NOT NULL,
+    text     TEXT NOT NULL,                 -- key-sorted JSON, of which the digest is
+    PRIMARY KEY (tenant, digest)
+);
+CREATE INDEX contract_agent ON contract (tenant, agent, made_at);
+"""
+ADD = (
+    "INSERT INTO meter (unit, name, tenant, used, soft, hard) VALUES {rows} "
+    "ON CONFLICT (unit, name) DO UPDATE SET used = meter.used + excluded.used RETURNING name, used, soft, hard"
+)
+READ = "SELECT name, used, soft, hard FROM meter WHERE unit = :unit ORDER BY name"
+READ_OF_TENANT = "SELECT name, used, soft, hard FROM meter WHERE unit = :unit AND tenant = :tenant ORDER BY name"
+READ_OF = "SELECT unit, name, used, soft, hard FROM meter WHERE unit {ids} ORDER BY unit, name"
+SET_CAPS = (
+    "INSERT INTO meter (unit, name, tenant, used, soft, hard) VALUES (:unit, :name, :tenant, 0, :soft, :hard) "
+    "ON CONFLICT (unit, name) DO UPDATE SET soft = excluded.soft, hard = excluded.hard, "
+    "look_at = meter.since + excluded.hard - meter.used + 1"
+)
+BEGIN = (
+    "INSERT INTO meter (unit, name, tenant, used, soft, hard, since, look_at) "
+    f"VALUES (:unit, '{ACTIVE}', :tenant, 0, :soft, :hard, :now, :look_at) ON CONFLICT (unit, name) "
+    "DO UPDATE SET since = excluded.since, look_at = excluded.since + meter.hard - meter.used + 1"
+)
+END = f"UPDATE meter SET since = NULL, look_at = NULL WHERE unit = :unit AND name = '{ACTIVE}'"
+SINCE = f"SELECT since FROM meter WHERE unit = :unit AND name = '{ACTIVE}' AND since IS NOT NULL"
+DUE = "SELECT unit FROM meter WHERE tenant = :tenant AND look_at <= :now ORDER BY look_at LIMIT :limit"
+ALL = "SELECT unit, name, used FROM meter ORDER BY unit, name"
+USAGE = "SELECT unit, payload FROM note WHERE kind = 'usage'"
+RECORDED = (
+    "SELECT job.parent, count(*) FROM note JOIN unit AS job ON job.id = note.unit "
+    "WHERE note.kind = 'step' AND note.fence > 0 AND job.lifecycle = 'agent_job' AND job.parent IS NOT NULL "
+    "GROUP BY job.parent"
+)
+ABOVE = (
+    "SELECT run.id, job.parent FROM unit AS run JOIN unit AS job ON job.id = run.parent "
+    "WHERE run.lifecycle = 'agent_run' AND job.lifecycle = 'agent_job'"
+)
+KEPT = ("unit", "name", "tenant", "used", "soft", "hard")  # columns that an archive has
+PAGE = 500  # units of one question
 FENCES = (
     "SELECT job.id, sum(earlier.fence) FROM unit AS job JOIN unit AS earlier ON earlier.parent = job.parent "
     "AND earlier.lifecycle = job.lifecycle AND earlier.id < job.id WHERE job.id {ids} GROUP BY job.id"
 )
+COUNT_STEPS = "SELECT count(*) FROM note WHERE unit = :job AND kind = 'step'"
 LAST_JOB = "SELECT max(id) FROM unit WHERE parent = :run AND lifecycle = 'agent_job'"
-STEPS = (
+STEPS_OF_RUN = (
     "SELECT note.name, note.payload, note.at, note.unit FROM note WHERE note.tenant = :tenant AND note.kind = 'step' "
     "AND note.unit = (SELECT max(id) FROM unit WHERE parent = :run AND lifecycle = 'agent_job') "
     "ORDER BY note.at, note.id"
@@ -33,6 +96,12 @@ HOLDERS = (
     "SELECT job.parent, event.payload FROM unit AS job JOIN event ON event.unit = job.id "
     "WHERE job.lifecycle = 'agent_job' AND job.parent IS NOT NULL AND event.trigger IN ('claim', 'reclaim')"
 )
+
+
+def count_steps(tx: UnitOfWork, job: int) -> int:
+    """How many steps a job has recorded, or was handed over."""
+    here = sum(isinstance(row, Note) and (row.unit, row.kind) == (job, "step") for row in tx.changes.inserts)
+    return here + int(tx.connection.rows(COUNT_STEPS, {"job": job})[0][0])
 
 
 def find_last_job(tx: UnitOfWork, run: int) -> int | None:
@@ -71,7 +140,7 @@ class AgentStep(msgspec.Struct, frozen=True):
 
 def read_agent_steps(connection: Connection, tenant: int, unit: int) -> list[AgentStep]:
     """The steps that a run has recorded, in their order; a resumed run has those of its earlier jobs too."""
-    rows = connection.rows(STEPS, {"tenant": tenant, "run": unit})
+    rows = connection.rows(STEPS_OF_RUN, {"tenant": tenant, "run": unit})
     return [AgentStep(name, result, at, job) for name, result, at, job in rows]
 
 
@@ -94,3 +163,113 @@ def read_holders(connection: Connection) -> dict[int, set[str]]:
     for run, payload in connection.rows(HOLDERS):
         names.setdefault(run, set()).add(msgspec.json.decode(payload).get("worker", ""))
     return names
+
+
+# Meters.
+
+
+def add_used(tx: UnitOfWork, run: int, amounts: Mapping[str, int], caps: Mapping[str, Cap]) -> list[MeterStatus]:
+    """Adds to what a run has used. Returns how its meters stand then; one that is new begins with these caps."""
+    rows: list[str] = []
+    given: dict[str, int | str | None] = {"unit": run, "tenant": tx.tenant}
+    for place, (name, used) in enumerate(amounts.items()):
+        cap = caps.get(name, Cap())
+        rows.append(f"(:unit, :n{place}, :tenant, :u{place}, :s{place}, :h{place})")
+        given |= {f"n{place}": name, f"u{place}": used, f"s{place}": cap.soft, f"h{place}": cap.hard}
+    tx.changes.count += 1
+    return [MeterStatus(*row) for row in tx.connection.rows(ADD.format(rows=", ".join(rows)), given)]
+
+
+def read_meters(connection: Connection, run: int) -> list[MeterStatus]:
+    """What a run has used and may use, by name."""
+    return [MeterStatus(*row) for row in connection.rows(READ, {"unit": run})]
+
+
+def read_meters_of_run(connection: Connection, tenant: int, unit: int) -> list[MeterStatus]:
+    """What a run and all below it have used, and may use, by name."""
+    return [MeterStatus(*row) for row in connection.rows(READ_OF_TENANT, {"unit": unit, "tenant": tenant})]
+
+
+def read_meters_of(connection: Connection, runs: Sequence[int]) -> dict[int, list[MeterStatus]]:
+    """The same of several runs."""
+    meters: dict[int, list[MeterStatus]] = {}
+    for run, *row in connection.rows(READ_OF, {"ids": sorted(set(runs))}) if runs else ():
+        meters.setdefault(run, []).append(MeterStatus(*row))
+    return meters
+
+
+def set_caps(tx: UnitOfWork, run: int, name: str, cap: Cap) -> None:
+    """A run may use so much of something from now on."""
+    tx.changes.count += 1
+    tx.connection.rows(SET_CAPS, {"unit": run, "name": name, "tenant": tx.tenant, "soft": cap.soft, "hard": cap.hard})
+
+
+def begin_time(tx: UnitOfWork, run: int, cap: Cap) -> None:
+    """The job of a run is granted: its time counts from now on."""
+    look_at = None if cap.hard is None else tx.now + cap.hard + 1
+    given = {"unit": run, "tenant": tx.tenant, "soft": cap.soft, "hard": cap.hard, "now": tx.now, "look_at": look_at}
+    tx.connection.rows(BEGIN, given)
+
+
+def end_time(tx: UnitOfWork, run: int) -> int | None:
+    """The job of a run is held no more. Returns since when it was; None if it was not."""
+    rows = tx.connection.rows(SINCE, {"unit": run})
+    if not rows:
+        return None
+    tx.changes.count += 1
+    tx.connection.rows(END, {"unit": run})
+    return int(rows[0][0])
+
+
+def find_due(tx: UnitOfWork, limit: int) -> list[int]:
+    """Runs whose active time is over now."""
+    rows = tx.connection.rows(DUE, {"tenant": tx.tenant, "now": tx.now, "limit": limit})
+    return [run for (run,) in rows]
+
+
+def read_all_meters(connection: Connection) -> dict[int, dict[str, int]]:
+    """By run: what it has used, by name."""
+    used: dict[int, dict[str, int]] = {}
+    for run, name, amount in connection.rows(ALL):
+        used.setdefault(run, {})[name] = amount
+    return used
+
+
+def read_all_usage(connection: Connection) -> Iterator[tuple[int, dict[str, int]]]:
+    """What was recorded of each run: what its steps have used, and each step itself, but for those handed over."""
+    for run, payload in connection.rows(USAGE):
+        yield run, msgspec.json.decode(payload, type=dict[str, int])
+    for run, steps in connection.rows(RECORDED):
+        yield run, {STEPS: steps}
+
+
+def read_runs_above(connection: Connection) -> dict[int, int]:
+    """By run that another one has spawned: that one."""
+    return dict(connection.rows(ABOVE))
+
+
+# Archives.
+
+
+def read_rows_to_archive(tx: UnitOfWork, units: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The meters of these units."""
+    sql = f"SELECT {', '.join(KEPT)} FROM meter WHERE unit {{ids}} ORDER BY unit, name"
+    for start in range(0, len(units), PAGE):
+        for row in tx.connection.rows(sql, {"ids": list(units[start : start + PAGE])}):
+            yield "meter", dict(zip(KEPT, row, strict=True))
+
+
+def restore_rows(tx: UnitOfWork, units: Collection[int], rows: Sequence[Mapping[str, Any]]) -> None:
+    """The meters of an archived tree are there again. Raises InterlockError for a row that is none of this tree."""
+    meters = [row for row in rows if row["table"] == "meter"]
+    if any(row.get("tenant") != tx.tenant or row.get("unit") not in units for row in meters):
+        raise InterlockError("a line of meter is of no run of this tree")
+    names = ", ".join(f":{column}" for column in KEPT)
+    sql = f"INSERT INTO meter ({', '.join(KEPT)}) VALUES ({names})"
+    tx.connection.many(sql, [{column: row[column] for column in KEPT} for row in meters])
+
+
+def forget_rows(tx: UnitOfWork, units: Sequence[int]) -> None:
+    """The meters of units that have left the database are gone with them."""
+    for start in range(0, len(units), PAGE):
+        tx.connection.rows("DELETE FROM meter WHERE unit {ids}", {"ids": list(units[start : start + PAGE])})

@@ -7,21 +7,14 @@ this moves anything: the lease stays over, and the next holder is not told of it
 
 from typing import NamedTuple
 
-from interlock.core.lease_secrets import hash_secret
+from interlock.core.late_leases import find_late_attempt
 from interlock.core.leases import judge_message
 from interlock.kernel.blobs import parse_reference
 from interlock.kernel.commands import Command, EvidenceStatus, LeaseRef, Record
-from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
-from interlock.plugins.evidence.queries import ADD_LATE_VALUE, FIND_ARTIFACT, LEASE_HOPS, OLD_LEASE, use_blob_row
+from interlock.plugins.evidence.queries import ADD_LATE_VALUE, FIND_ARTIFACT, use_blob_row
 from interlock.store.queries.for_verbs import has_artifact
 from interlock.store.unit_of_work import UnitOfWork
-
-LATE_US = 5 * 60 * 1_000_000  # for which evidence is taken after the end of its lease
-TAKEN_FROM = (
-    Category.FAILURE,
-    Category.CANCELLED,
-)  # how the lifecycle of leases calls those that expired or were revoked
 
 
 class Accepted(NamedTuple):
@@ -43,25 +36,6 @@ def judge_evidence(tx: UnitOfWork, ref: LeaseRef) -> Accepted | EvidenceStatus:
     if attempt is None:
         return EvidenceStatus(ref.unit, accepted=False, why=status.why)
     return Accepted(tx.rows.units[ref.unit], attempt, ref.fence, late=True)
-
-
-def find_late_attempt(tx: UnitOfWork, ref: LeaseRef) -> int | None:
-    """The attempt of a lease that was taken from its holder no longer ago than evidence is taken; None if it was not.
-
-    The secret of a lease is compared with the one that was granted with this fence, however many came after it.
-    """
-    unit = tx.rows.units.get(ref.unit)
-    if unit is None or unit.tenant != tx.tenant:
-        return None
-    given = {"unit": unit.id, "tenant": unit.tenant}
-    leases = tx.connection.rows(OLD_LEASE, {**given, "secret": hash_secret(ref.lease)})
-    hops = tx.connection.rows(LEASE_HOPS, {**given, "fence": ref.fence}) if leases else []
-    if not hops:
-        return None
-    (until, ended_at), (attempt, _), (_, state) = leases[0], hops[0], hops[-1]
-    expired_unnoticed = ended_at is None and until <= tx.now
-    taken = expired_unnoticed or tx.lease_lifecycle.category(state) in TAKEN_FROM
-    return int(attempt) if taken and tx.now <= (ended_at or until) + LATE_US else None
 
 
 def keep_late_value(tx: UnitOfWork, command: Command[object], ref: LeaseRef) -> None:

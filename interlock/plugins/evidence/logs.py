@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from interlock.blobs.store import write_pieces
+from interlock.core.late_leases import LATE_US
 from interlock.core.validation import check_range
 from interlock.kernel.commands import AppendLog, EvidenceStatus, LogEntry
 from interlock.kernel.errors import InterlockError
 from interlock.plugins.evidence.blobs import LOOK_EVERY_US, use_blob
 from interlock.plugins.evidence.frames import FRAME, Frame, compress
-from interlock.plugins.evidence.late import LATE_US, Accepted, judge_evidence
+from interlock.plugins.evidence.late import Accepted, judge_evidence
 from interlock.plugins.evidence.queries import (
     ADD_CHUNK,
     CHUNKS,

@@ -163,14 +163,6 @@ INSERT INTO late_value (unit, fence, name, tenant, attempt, at, value)
 VALUES (:unit, :fence, :name, :tenant, :attempt, :at, :value) ON CONFLICT DO NOTHING
 """
 
-OLD_LEASE = """
-SELECT until, ended_at FROM lease WHERE unit = :unit AND tenant = :tenant AND secret = :secret ORDER BY id DESC LIMIT 1
-"""
-LEASE_HOPS = """
-SELECT attempt, lease_to FROM event
-WHERE unit = :unit AND tenant = :tenant AND fence = :fence AND lease_to IS NOT NULL ORDER BY version
-"""
-
 # Logs.
 
 LOG_COLUMNS = "unit, attempt, length, gap_start, gap_end, late, added_at, look_at, digest, frames"
