@@ -29,7 +29,7 @@ def make_document(version: str, *, ends: str = "both", seed: int = 0, graph: Any
     rows = [
         {
             "name": name,
-            **({"parents": graph[name][0]} if ends != "children" else {}),
+            **({"parents": list(graph[name][0])} if ends != "children" else {}),
             **({"children": children[name]} if ends != "parents" else {}),
         }
         for name in names
