@@ -155,6 +155,7 @@ def test_active_time_counts_while_somebody_holds_the_job_and_ends_the_run(world:
     assert world.body(job).error == "BUDGET_EXHAUSTED active 1m 1s of 1m"
 
 
+@pytest.mark.req("X-12")
 def test_tries_that_came_to_nothing_are_counted_and_stale_ticks_are_skipped(world: World) -> None:
     run, _ = start_run(world, {"steps": {"hard": 2}})
     grant = begin(world, world.worker())
