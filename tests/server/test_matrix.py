@@ -157,7 +157,8 @@ SHARED = {"read_edges"}  # they say the same to every tenant
 ASKED = {
     "ends": None,
     "limit": 1, "after": 0, "by": None, "roles": [], "checks": False, "word": "approve", "units": [1], "wanted": {},
-    "name": "nightly", "attempt": None, "start": 0, "size": 1, "task": "build",
+    "name": "nightly", "attempt": None, "start": 0, "size": 1, "task": "build", "run": 1, "job": 1,
+    "fingerprints": ["f"], "since": 0, "workstreams": [],
 }  # fmt: skip
 
 
@@ -322,20 +323,23 @@ ENTRIES |= {
     )
     for name in ("progress", "plan")
 }
+ENTRIES["post_v1_views_read_ci_run"] = Entry(
+    lambda stage: ("", "", {"unit": parse_id(stage.job(lifecycle="ci_run", task="ci.run"))}), finds=True
+)
 ENTRIES["post_v1_wait"] = Entry(nothing({"ear": "e", "queues": ["default"]}))
 OPEN = {"get_healthz", "get_readyz"}
 
 
 class EmptyFeed:
-    """A page without events, or an overview of nothing: it has a cursor or a time all the same."""
+    """A page without events, or counts or an overview of nothing: it has a cursor or a time all the same."""
 
     __hash__ = None  # type: ignore[assignment]
 
     def __eq__(self, answer: object) -> bool:
         lists = ("events", "transitions", "open_tasks")
         counts = answer.get("counts", {}) if isinstance(answer, dict) else {}
-        empty = isinstance(answer, dict) and any(answer.get(name) == [] for name in lists)
-        return empty and not any(counts.values())
+        empty = isinstance(answer, dict) and ("counts" in answer or any(answer.get(name) == [] for name in lists))
+        return empty and not any(answer.get(name) for name in lists) and not any(counts.values())
 
 
 # What views say where nothing is.

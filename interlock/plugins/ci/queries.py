@@ -221,11 +221,11 @@ def list_ci_runs(
     return [make_run_row(row) for row in rows]
 
 
-def read_ci_run(connection: Connection, tenant: int, run: int) -> CiRunRow:
+def read_ci_run(connection: Connection, tenant: int, unit: int) -> CiRunRow:
     """A CI run. Raises Unknown."""
-    rows = connection.rows(f"{RUNS} AND unit.id = :run", {"tenant": tenant, "run": run})
+    rows = connection.rows(f"{RUNS} AND unit.id = :unit", {"tenant": tenant, "unit": unit})
     if not rows:
-        raise Unknown(f"there is no CI run {run}")
+        raise Unknown(f"there is no CI run {unit}")
     return make_run_row(rows[0])
 
 
