@@ -36,6 +36,7 @@ from interlock.core.advance import ENCODE, Stamp, make_stamp
 from interlock.core.effective_policy import policy_in
 from interlock.core.lease_secrets import hash_secret, make_secret
 from interlock.core.outcomes import NULL, check_outcome, check_result
+from interlock.core.served import is_left_plain
 from interlock.core.workers import WorkerChanges
 from interlock.kernel import policy, timing
 from interlock.kernel.blobs import parse_reference
@@ -52,7 +53,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import InterlockError, Refused
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.paths import ACTIVATE, START, Path, Step
+from interlock.kernel.paths import ACTIVATE, BORN, START, Path, Step
 from interlock.kernel.rows import Act, Body, WorkerRow
 from interlock.store.acts import NOTHING, UNITS_MAX, digest_result
 from interlock.store.commit_proof import choose_proof
@@ -147,8 +148,9 @@ def make_end(tx: UnitOfWork, name: str, state: str, lease: str, *, starts: bool)
 def is_served(tx: UnitOfWork, path: Path) -> bool:
     """Whether a reaction would follow from it that a plain unit made this move."""
     ended = path.category if path.category == Category.SUCCESS else None
-    kind = MoveKind(path.lifecycle, path.category or "", ended, False, True, ended is not None, False, False, True)
-    return any(reaction.serves(kind) and not reaction.skips_plain for reaction in tx.hooks.reactions)
+    is_birth = path.source == BORN
+    kind = MoveKind(path.lifecycle, path.category or "", ended, is_birth, True, ended is not None, False, False, True)
+    return not is_left_plain(tx, kind)
 
 
 # Claims.

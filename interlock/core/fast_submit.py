@@ -9,18 +9,19 @@ where a tenant may have so many jobs waiting and no more, the verb makes all of 
 A birth is as good as the lane that it names: if that was made in a transaction that was rolled back, it is not used.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from functools import partial
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
+from interlock.core.fast_path import is_served
 from interlock.core.stamps import Stamp
 from interlock.kernel.blobs import parse_reference
 from interlock.kernel.commands import Work
 from interlock.kernel.paths import BORN, Path
-from interlock.kernel.rows import Act, Body, Unit, columns, copied
+from interlock.kernel.rows import Act, Body, Unit, copied
 from interlock.store.acts import NOTHING, UNITS_MAX
 from interlock.store.commit_proof import choose_proof
 from interlock.store.lanes import Lane
@@ -62,7 +63,7 @@ def keep_birth(tx: UnitOfWork, kind: int, unit: Unit) -> None:
     clocks = (unit.due_at, unit.wake_at, unit.deadline_at, unit.parked_on)
     if not unit.plain or move is None or move.path.source != BORN or move.payload != NOTHING or any(clocks):
         return
-    if lane is None or unit.available_at != tx.now:
+    if lane is None or unit.available_at != tx.now or is_served(tx, move.path):
         return
     births = tx.cache.state(KnownBirths).by_kind
     if len(births) >= BIRTHS_MAX:
@@ -80,39 +81,29 @@ class Alike(NamedTuple):
 
 def make_alike_units(tx: UnitOfWork, stamp: Stamp, born: Sequence[Alike]) -> None:
     """Makes these units and writes them at once; those of several kinds share acts where their paths are the same."""
-    kinds = {number: alike.birth for alike in born for number in alike.numbers}
-    by_path: dict[int, list[int]] = {}
-    for number in sorted(kinds):
-        by_path.setdefault(kinds[number].path.id, []).append(number)
+    births: dict[Path, dict[int, KnownBirth]] = {}
+    bodies: list[Body] = []
+    for alike in born:
+        births.setdefault(alike.birth.path, {}).update(dict.fromkeys(alike.numbers, alike.birth))
+        bodies += map(partial(copy_body, tx, alike.birth), alike.numbers, alike.inputs)
     acts: list[Act] = []
     with tx.connection.pipeline():
-        for numbers in by_path.values():
-            acts += [
-                write_births(tx, stamp, numbers[start : start + UNITS_MAX], kinds)
-                for start in range(0, len(numbers), UNITS_MAX)
-            ]
-        bodies = (list_bodies(tx, alike.birth.body, alike.numbers, alike.inputs) for alike in born)
-        tx.connection.insert_values(Body, chain.from_iterable(bodies))
+        for path, by_number in births.items():
+            numbers = sorted(by_number)
+            for start in range(0, len(numbers), UNITS_MAX):
+                act = make_birth(tx, path, stamp, numbers[start : start + UNITS_MAX])
+                facts = {"act": act.id, "born": act.id, "changed_at": tx.now, "available_at": tx.now}
+                units = [replace(by_number[number].unit, id=number, **facts) for number in act.units]
+                tx.connection.write_acts([act], units)
+                acts.append(act)
+        tx.connection.insert(bodies)
     tx.prefetched.clear()
     tx.state(LaneState).heads.clear()
     tx.state(OrderedReads).units.clear()  # of which it is known that there are no more
     tx.changes.count += 1
-    tx.changes.written.update(kinds)
+    tx.changes.written.update(body.unit for body in bodies)
     tx.changes.lanes_with_work.update(alike.birth.unit.lane for alike in born)
     tx.changes.proof = choose_proof(tx.changes.proof, acts, ())
-
-
-def write_births(tx: UnitOfWork, stamp: Stamp, numbers: list[int], kinds: Mapping[int, KnownBirth]) -> Act:
-    """Writes the act that bears these units, with their rows."""
-    act = make_birth(tx, kinds[numbers[0]].path, stamp, numbers)
-    by_kind: dict[int, tuple[KnownBirth, list[int]]] = {}
-    for number in numbers:
-        by_kind.setdefault(id(kinds[number]), (kinds[number], []))[1].append(number)
-    facts = {"act": act.id, "born": act.id, "changed_at": tx.now, "available_at": tx.now}
-    tx.connection.write_births(
-        act, [(msgspec.structs.replace(birth.unit, **facts), some) for birth, some in by_kind.values()]
-    )
-    return act
 
 
 def make_birth(tx: UnitOfWork, path: Path, stamp: Stamp, numbers: list[int]) -> Act:
@@ -126,15 +117,8 @@ def make_birth(tx: UnitOfWork, path: Path, stamp: Stamp, numbers: list[int]) -> 
     )  # fmt: skip
 
 
-def list_bodies(
-    tx: UnitOfWork, first: Body, numbers: Sequence[int], inputs: Sequence[str]
-) -> list[tuple[int | str | None, ...]]:  # fmt: skip
-    """The values of the bodies of these units, in the order of the columns."""
-    names = columns(Body)
-    values = msgspec.structs.astuple(msgspec.structs.replace(first, created_at=tx.now))[: len(names)]
-    inner, last = names.index("input"), names.index("correlation")
-    between, after = values[inner + 1 : last], values[last + 1 :]
-    return [
-        (number, *values[1:inner], text, *between, str(number), *after)
-        for number, text in zip(numbers, inputs, strict=True)
-    ]
+def copy_body(tx: UnitOfWork, birth: KnownBirth, number: int, text: str) -> Body:
+    """The body of a unit that is born like a known one, with an input of its own."""
+    body: Body = copied(birth.body)
+    body.unit, body.created_at, body.input, body.correlation = number, tx.now, text, str(number)
+    return body

@@ -71,7 +71,7 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
     alike: dict[int, Alike] = {}  # by kind: what is born by lists
     for place in places:
         work = command.work[place]
-        if by_lists and (birth := find_birth(tx, kinds[place], work)):
+        if by_lists and kinds[place] not in firsts and (birth := find_birth(tx, kinds[place], work)):
             same = alike.setdefault(kinds[place], Alike(birth, [], []))
             same.numbers.append(tx.ids.take())
             same.inputs.append(work.input)

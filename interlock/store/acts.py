@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from interlock.kernel.paths import BORN, OUTCOME, Path
-from interlock.kernel.rows import Act, ActDetail, Body, Event, Unit, columns, copied
+from interlock.kernel.rows import Act, ActDetail, Body, Event, Unit, copied
 
 if TYPE_CHECKING:
     from interlock.store.unit_of_work import UnitOfWork
@@ -183,15 +183,6 @@ def make_act(tx: "UnitOfWork", group: list[RecordedMove]) -> tuple[Act, list[Act
         elif path.grants:
             unit.lease_id = act.id
     return act, details
-
-
-def repeat_rows(units: Iterable[tuple[Unit, Sequence[int]]]) -> Iterator[tuple[Any, ...]]:
-    """The values of rows that are like each of these units, but for the ids that come with it."""
-    width = len(columns(Unit))
-    for unit, numbers in units:
-        _, *values = msgspec.structs.astuple(unit)[:width]
-        for number in numbers:
-            yield (number, *values)
 
 
 def next_act_id(tx: "UnitOfWork") -> int:

@@ -120,12 +120,6 @@ class Connection(Protocol):
     def insert(self, rows: Sequence[Row]) -> None:
         """Inserts rows of one table."""
 
-    def insert_values(self, kind: type[Row], rows: Iterable[tuple[Any, ...]]) -> None:
-        """Inserts rows that are given by the values of their columns, in order."""
-
-    def write_births(self, act: Act, units: Sequence[tuple[Unit, Sequence[int]]]) -> None:
-        """Writes an act that bears units, and their rows: like each of `units`, but for the ids that come with it."""
-
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         """Writes these columns of rows of one table, found by the column `key`."""
 

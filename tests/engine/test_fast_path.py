@@ -19,6 +19,7 @@ from interlock.kernel.commands import (
     Work,
 )
 from interlock.kernel.errors import LimitReached
+from interlock.plugins import STANDARD
 from tests.engine.world import World, held
 
 
@@ -191,6 +192,11 @@ def test_a_claim_that_is_repeated_is_answered_with_the_same_leases(world: World,
         (grant.unit, grant.fence, grant.lease) for grant in second
     ]
     assert len(moved) == 1
+
+
+def test_no_plugin_of_ours_keeps_every_job_off_the_fast_path() -> None:
+    """One that looks at grants or ends says at whose."""
+    assert all(is_plain(Work(task="mail")) for is_plain in STANDARD.hooks.is_plain)
 
 
 # Births.

@@ -196,6 +196,7 @@ CASES = [
     ("a name in a parent is one child", "UPDATE place SET parent = {free} WHERE unit = {needy}"),
     ("a name in a parent is one child", "DELETE FROM place WHERE unit = {needy}"),
     ("a name in a parent is one child", "UPDATE need SET needs = 999999 WHERE unit = {needy}"),
+    ("nothing follows from what is plain", "UPDATE unit SET plain = 1 WHERE id = {needy}"),
     ("every unit has its body", "DELETE FROM body WHERE unit = {done}"),
     ("policies can be read", "UPDATE body SET policy = 'no json' WHERE unit = {done}"),
     ("results and errors are those that acts tell of", "UPDATE body SET result = '7' WHERE unit = {done}"),

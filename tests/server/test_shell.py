@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from interlock.core.engine import VERBS
-from interlock.kernel.commands import DefineSchedule, DefineTemplate, Submit, Work
+from interlock.kernel.commands import DefineSchedule, DefineTemplate, Plan, Submit, Work
 from interlock.kernel.commands.submit import list_work
 from interlock.plugins import STANDARD
 from tests.server.stage import Stage
@@ -117,7 +117,10 @@ def test_an_administrator_cannot_give_a_scope_that_it_lacks(stage: Stage) -> Non
 
 def test_every_command_that_has_work_is_looked_at() -> None:
     """Also those of plugins: whatever field has it."""
-    works = {Submit: {"work": (Work(task="a"),)}, DefineTemplate: {"name": "t", "steps": (Work(task="a"),)}}
+    works = {
+        Submit: {"work": (Work(task="a"),)}, Plan: {"unit": 1, "work": (Work(task="a"),)},
+        DefineTemplate: {"name": "t", "steps": (Work(task="a"),)},
+    }  # fmt: skip
     for kind, fields in works.items():
         assert [work.task for work in list_work(kind(**fields))] == ["a"]
     schedule = DefineSchedule(name="s", timing="every 5m", work=Work(task="a"))
@@ -127,7 +130,7 @@ def test_every_command_that_has_work_is_looked_at() -> None:
         for kind in {**VERBS, **STANDARD.commands}
         if any("Work" in str(hint).replace("Worker", "") for hint in kind.__annotations__.values())
     }
-    assert having == {"Submit", "DefineTemplate", "DefineSchedule", "DefineTask", "AddTasks"}, (
+    assert having == {"Submit", "DefineTemplate", "DefineSchedule", "DefineTask", "AddTasks", "Plan"}, (
         "is the work of this command found by list_work?"
     )
 

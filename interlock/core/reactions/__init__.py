@@ -20,6 +20,7 @@ each kind; a plain job, which has no parent, no children and no rules of a plugi
 from interlock.core.reactions.follow import follow
 from interlock.core.reactions.needs import meet_needs, stop_waiting
 from interlock.core.reactions.roll_up import END_CHILDREN, ROLL_UP
+from interlock.core.served import find_serving
 from interlock.core.tx_state import ToFollow
 from interlock.core.workers import WorkerChanges, free_workers
 from interlock.store.flush import add_costs, flush
@@ -36,7 +37,9 @@ def run_reactions(tx: UnitOfWork) -> None:
         for move in moved:
             kind = move.kind
             if kind not in known:
-                known[kind] = tuple(place for place, reaction in enumerate(reactions) if reaction.serves(kind))
+                first, last = (0,) if END_CHILDREN.serves(kind) else (), len(reactions) - 1
+                known[kind] = (*first, *(place + 1 for place in find_serving(tx, kind)))
+                known[kind] += (last,) if ROLL_UP.serves(kind) else ()
             for place in known[kind]:
                 served.setdefault(place, []).append(move)
         for place in sorted(served):

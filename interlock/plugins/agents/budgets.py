@@ -33,7 +33,7 @@ from interlock.kernel.budgets import (
     parse_amount,
     parse_caps,
 )
-from interlock.kernel.commands import Command, LeaseRef, MeterStatus, Record
+from interlock.kernel.commands import Command, LeaseRef, MeterStatus, Record, Work
 from interlock.kernel.errors import InterlockError, NotWanted
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
@@ -252,6 +252,11 @@ HEAR_ANSWERS = Reaction(
 
 
 # Active time.
+
+
+def has_no_run(work: Work) -> bool:
+    """Whether no run has a meter on which the time of its job is counted."""
+    return work.parent is None
 
 
 def start_time(tx: UnitOfWork, job: Unit, fence: int) -> None:

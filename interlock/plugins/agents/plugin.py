@@ -8,6 +8,7 @@ from interlock.plugins.agents.budgets import (
     count_step,
     end_active_runs,
     hand_over_meters,
+    has_no_run,
     keep_late_step,
     start_time,
 )
@@ -43,6 +44,7 @@ PLUGIN = Plugin(
             GrantFields(lambda kind: kind.is_repeated and kind.is_child and kind.decides, hand_over_fences),
             GrantFields(lambda kind: kind.is_child and kind.decides, hand_over_meters),
         ),
+        is_plain=(has_no_run,),
         before_grant=(start_time,),
         on_decide=(resume_on_terms,),
         on_record=(record_phase, keep_request, count_step),

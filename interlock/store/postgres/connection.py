@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from operator import attrgetter
@@ -18,7 +18,7 @@ from interlock.blobs.folder import FolderBlobs
 from interlock.blobs.store import BlobStore
 from interlock.kernel.errors import Contended, InterlockError, StoreError
 from interlock.kernel.rows import Act, Row, Unit, columns
-from interlock.store.acts import ACT_BITS, repeat_rows
+from interlock.store.acts import ACT_BITS
 from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Opened, Rows, Unreachable
 from interlock.store.observer import Observers, wrap_connection
 from interlock.store.postgres.bulk import Given, build_insert, build_update, encode_array_literal
@@ -122,17 +122,10 @@ class PostgresConnection:
     def insert(self, rows: Sequence[Row]) -> None:
         """One statement for all rows."""
         kind = type(rows[0])
-        width = len(columns(kind))
-        self.insert_values(kind, (msgspec.structs.astuple(row)[:width] for row in rows))
-
-    def insert_values(self, kind: type[Row], rows: Iterable[tuple[Any, ...]]) -> None:
-        given = Given(kind, columns(kind), rows)
+        names = columns(kind)
+        given = Given(kind, names, (msgspec.structs.astuple(row)[: len(names)] for row in rows))
         with translate_errors():
             self.raw.execute(build_insert(given.shape), given.params)
-
-    def write_births(self, act: Act, units: Sequence[tuple[Unit, Sequence[int]]]) -> None:
-        self.insert([act])
-        self.insert_values(Unit, repeat_rows(units))
 
     def act_id(self, number: int) -> int:
         """Acts begin with their transaction, so that no other one can make an act of the same id."""

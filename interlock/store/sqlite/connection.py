@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from operator import attrgetter
@@ -15,7 +15,7 @@ from interlock.blobs.memory import MemoryBlobs
 from interlock.blobs.store import BlobStore
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Act, Row, Unit, columns
-from interlock.store.acts import digest_act, repeat_rows
+from interlock.store.acts import digest_act
 from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Opened, Rows
 from interlock.store.observer import Observers, wrap_connection
 from interlock.store.private_files import FileIdentity
@@ -95,17 +95,12 @@ class SqliteConnection:
 
     def insert(self, rows: Sequence[Row]) -> None:
         kind = type(rows[0])
-        width = len(columns(kind))
-        self.insert_values(kind, (msgspec.structs.astuple(row)[:width] for row in rows))
-
-    def insert_values(self, kind: type[Row], rows: Iterable[tuple[Any, ...]]) -> None:
+        names = columns(kind)
         with translate_errors():
-            for statement in build_inserts(kind.table, columns(kind), rows):
+            for statement in build_inserts(
+                kind.table, names, (msgspec.structs.astuple(row)[: len(names)] for row in rows)
+            ):
                 self.raw.execute(*statement)
-
-    def write_births(self, act: Act, units: Sequence[tuple[Unit, Sequence[int]]]) -> None:
-        self.insert_values(Unit, repeat_rows((make_unborn(unit), numbers) for unit, numbers in units))
-        self.write_acts([act], ())
 
     def act_id(self, number: int) -> int:
         """Acts are counted; nobody else counts them while this transaction is open."""
