@@ -24,6 +24,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from interlock.client.context import Context
 from interlock.client.exceptions import Cancelled, StepFailed
@@ -171,10 +172,10 @@ class CiRunner:
         since = time.time_ns() // 1_000 - REUSED_FOR_US
         earlier_results = ctx.app.read(find_successes, prints, since)
         return {
-            job.name: Reuse(*earlier_results[job.fingerprint])
+            job.name: Reuse(*astuple(earlier_results[job.fingerprint]))
             for job in plan.jobs
             if not job.not_reused and job.fingerprint in earlier_results
-            and has_artifacts(ctx.app, earlier_results[job.fingerprint][0], job.spec)
+            and has_artifacts(ctx.app, earlier_results[job.fingerprint].attempt, job.spec)
         }  # fmt: skip
 
     # Running.

@@ -275,7 +275,7 @@ def test_a_success_is_found_by_its_fingerprint(world: World) -> None:
     world.finish(first)
     fail(world, second, step="go", exit_code=1)
     found = look(world, find_successes, list(prints.values()), 0)
-    assert {text: unit for text, (unit, _, _) in found.items()} == {"f" * 64: first.unit}
+    assert {text: success.attempt for text, success in found.items()} == {"f" * 64: first.unit}
     assert look(world, find_successes, list(prints.values()), world.now_us + 1) == {}
     assert look(world, find_successes, [], 0) == {}
 
@@ -291,8 +291,8 @@ def test_what_was_taken_over_is_no_new_success(world: World) -> None:
     plan(world, second, make_job("a", options=CiOptions(job="a", fingerprint="f", reuses=grant.unit)))
     world.finish(start(world, worker))
     assert states(world, second) == {"a": "SUCCEEDED"}
-    ((unit, _, when),) = look(world, find_successes, ["f"], 0).values()
-    assert (unit, when) == (grant.unit, at)
+    (success,) = look(world, find_successes, ["f"], 0).values()
+    assert (success.attempt, success.at) == (grant.unit, at)
 
 
 def report(world: World, grant: LeaseGrant, *tests: CiTest) -> None:

@@ -276,10 +276,18 @@ def read_plan_failure(connection: Connection, tenant: int, run: int) -> str | No
     return rows[0][0] if rows else None
 
 
+class CiSuccess(msgspec.Struct, frozen=True):
+    """The last success of a fingerprint."""
+
+    attempt: int
+    job: int
+    at: int
+
+
 def find_successes(
     connection: Connection, tenant: int, fingerprints: Sequence[str], since: int
-) -> dict[str, tuple[int, int, int]]:
-    """By fingerprint, its last success: the attempt, its job, and when; none that is older than `since`."""
+) -> dict[str, CiSuccess]:  # fmt: skip
+    """The last success of each fingerprint; none that is older than `since`."""
     if not fingerprints:
         return {}
     sql = (
@@ -287,7 +295,7 @@ def find_successes(
         f"AND at >= :since AND fingerprint IN ({list_placeholders(fingerprints)}) ORDER BY unit"
     )
     rows = connection.rows(sql, {"tenant": tenant, "since": since, **list_params(fingerprints)})
-    return {fingerprint: (unit, job, at) for fingerprint, unit, job, at in rows}
+    return {fingerprint: CiSuccess(unit, job, at) for fingerprint, unit, job, at in rows}
 
 
 class CiTestRow(msgspec.Struct, frozen=True):
