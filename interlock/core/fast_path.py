@@ -438,7 +438,10 @@ def write_acts(tx: UnitOfWork, acts: Sequence[Act]) -> None:
     """Writes acts at once, so that whoever reads their units in this transaction finds them moved."""
     with tx.connection.pipeline():
         tx.connection.write_acts(acts, ())
+    units = [unit for act in acts for unit in act.units]
     tx.prefetched.clear()
+    if tx.cache.held:
+        tx.cache.held.forget(units)
     tx.changes.count += 1
-    tx.changes.written.update(unit for act in acts for unit in act.units)
+    tx.changes.written.update(units)
     tx.changes.proof = choose_proof(tx.changes.proof, acts, ())

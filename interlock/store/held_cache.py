@@ -37,13 +37,9 @@ class HeldCache:
         return [(copied(unit), copied(body)) for _, unit, body in cached.values()]
 
     def after_commit(
-        self, connection: Connection, mark: str, written: Iterable[Unit], bodies: Mapping[int, Body],
-        others: Iterable[int] = (),
-    ) -> None:  # fmt: skip
-        """The transaction of this mark is committed: what it wrote is cached while somebody holds it.
-
-        `others` are units that it wrote and of which it has no row.
-        """
+        self, connection: Connection, mark: str, written: Iterable[Unit], bodies: Mapping[int, Body]
+    ) -> None:
+        """The transaction of this mark is committed: what it wrote is cached while somebody holds it."""
         with self.changing:
             if len(self.units) > UNITS_MAX:
                 self.units.clear()
@@ -56,5 +52,9 @@ class HeldCache:
                     self.units[unit.id] = mark, unit, bodies[unit.id]
                 else:
                     self.units.pop(unit.id, None)
-            for number in others:
+
+    def forget(self, units: Iterable[int]) -> None:
+        """These units have been written in a way that leaves nothing to cache."""
+        with self.changing:
+            for number in units:
                 self.units.pop(number, None)

@@ -417,5 +417,4 @@ class UnitOfWork:
         """Tells the cache of held units what this transaction, which is committed, has left with holders."""
         if self.cache.held:
             written = [self.rows.units[unit] for unit in self.changes.written if unit in self.rows.units]
-            others = self.changes.written - self.rows.units.keys()
-            self.cache.held.after_commit(self.connection, self.mark, written, self.rows.bodies, others)
+            self.cache.held.after_commit(self.connection, self.mark, written, self.rows.bodies)

@@ -53,7 +53,8 @@ class Busy(Chance):
         if self.random.random() < 0.15:
             return [self.draw() for _ in range(self.random.randint(1, 3))]
         kinds = [*[self.plain_jobs] * 3, *[self.claims] * 3, *[self.report] * 4, self.disturb]
-        return self.random.choice(kinds)()
+        both = self.random.random() < 0.3  # what different people send may share a transaction
+        return [command for _ in range(1 + both) for command in self.random.choice(kinds)()]
 
     def plain_jobs(self) -> list[Command[Any]]:
         works = tuple(
@@ -177,7 +178,7 @@ def test_both_ways_come_to_the_same(
 ) -> None:
     with fresh(database, tmp_path / "a", server) as one, fresh(database, tmp_path / "b", server) as two:
         compare(two_worlds((one, two)), seed, groups=250)
-    assert sum(units_moved) > 60
+    assert sum(units_moved) > 30
 
 
 @pytest.mark.proof
