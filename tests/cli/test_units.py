@@ -488,7 +488,7 @@ def test_a_submit_takes_few_ids_with_it(place: Place) -> None:
 
 
 def test_every_verb_is_on_a_page_with_an_example() -> None:
-    page = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md")))
+    page = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md")))
     group = typer.main.get_command(app)
     for _, context in commands(group, click.Context(group, info_name="interlock")):
         assert re.search(rf"^(\$ )?{context.command_path}\b", page, re.M), context.command_path

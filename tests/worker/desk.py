@@ -35,7 +35,7 @@ class Desk:
         self.sent.append(command)
         if isinstance(self.answer, Exception):
             raise self.answer
-        return [LeaseStatus(unit=command.held[0].unit, accepted=self.answer, why="another has it")]
+        return [LeaseStatus(unit=command.held[0].unit, accepted=self.answer, why="LEASE_SUPERSEDED")]
 
     def context(self, unit: int = 1, /, *, grant: dict[str, Any] | None = None, **arguments: Any) -> JobContext:
         facts = {
