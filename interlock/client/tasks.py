@@ -196,6 +196,7 @@ class Rules:
     resources: Iterable[Resource] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     keep: Length | None = None
+    redact: Callable[[Any], Any] | None = None  # takes out what may not be recorded of steps, effects and questions
 
 
 # Lengths of time in the rules, and the fields of `Work` that they become.

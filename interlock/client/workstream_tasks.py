@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 TOP = "(workstream)"  # what tasks call their workstream in the command that makes both; no task is called so
 ITEM = "item"  # the argument that gets the element, where no parameter is known
-NOT_FOR_TASKS = ("process",)  # rules that are of a function, and not of one use of it
+NOT_FOR_TASKS = ("process", "redact")  # rules that are of a function, and not of one use of it
 RULES = tuple(name for name in Rules.__dataclass_fields__ if name not in NOT_FOR_TASKS)
 
 

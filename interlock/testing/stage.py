@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from interlock.client.app import App
 from interlock.client.durations import Length, length_us
@@ -12,7 +14,12 @@ from interlock.kernel.errors import InterlockError
 from interlock.store.queries.snapshots import read_next_wake, read_queues
 from interlock.store.queries.views import events_of
 from interlock.testing.engine import still
+from interlock.testing.replay import replay
 from interlock.testing.worker import StageWorker, WorkerLost
+
+if TYPE_CHECKING:
+    from interlock.client.agents import AgentRun
+    from interlock.plugins.agents.cassettes import Cassette
 
 MEMORY = "sqlite://:memory:"
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -87,6 +94,13 @@ class Stage:
         worker.lost_after_step = ""
         if self.worker is worker:
             raise InterlockError(f"no job came to a step '{after_step}', so the worker was not lost")
+
+    def replay(self, run: "AgentRun | Cassette | Path | str") -> Any:
+        """Runs the handler of an agent on what a run has recorded, or on a file that was captured of one.
+
+        No model, no tool and no money: a step that is new or another one fails the test (`ReplayDiffers`).
+        """
+        return replay(self.app, run)
 
     def define(self) -> None:
         """The schedules and workflows of the app are known, as they are once a worker has started."""

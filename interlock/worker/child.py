@@ -201,7 +201,7 @@ class JobRunner:
     def call_handler(self, runner: asyncio.Runner, run: RunJob, context: JobContext) -> Any:
         """What the handler returns."""
         task = self.find_task(run)
-        context.app, context.is_async = task.app, task.is_async
+        context.app, context.is_async, context.redact = task.app, task.is_async, task.rules.redact
         try:
             kwargs = task.arguments.decode(run.grant, context, context.read_value)
         except msgspec.MsgspecError as error:

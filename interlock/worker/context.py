@@ -27,7 +27,7 @@ from interlock.kernel.commands import (
     ReadOutput,
     Record,
 )
-from interlock.kernel.errors import InterlockError, Stale
+from interlock.kernel.errors import InterlockError, PermanentError, Stale
 from interlock.plugins.evidence.artifacts import check_artifact_name
 from interlock.worker.effects import EffectRecorder
 from interlock.worker.job_logs import JobLog
@@ -83,6 +83,7 @@ class JobContext(AgentContext):
     own_cost = 0.0  # of this attempt, besides what its result says
     worktree: str | None = None  # if its job has a repository
     is_async = False  # whether its handler is `async def`: then a step is awaited
+    redact: Callable[[Any], Any] | None = None  # takes out what may not be recorded
     thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
     app: "App | None" = None  # where large values and artifacts are kept
     # By the worker's own clock, which goes on while the process is stopped.
@@ -253,6 +254,15 @@ class JobContext(AgentContext):
         """Waits for so long, once under each name, however often the handler is called. Nobody works here meanwhile."""
         if SLEEP + name not in self.grant.waited:
             raise Await(SLEEP + name, timeout=length)
+
+    def clean(self, name: str, value: Any) -> Any:
+        """What may be recorded of a value. Raises PermanentError if that cannot be said: then nothing is."""
+        if self.redact is None:
+            return value
+        try:
+            return self.redact(value)
+        except Exception as error:
+            raise PermanentError(f"redact has raised for '{name}', so nothing is recorded: {error!r}") from error
 
     def record(self, kind: str, data: Any, name: str = "") -> Record:
         payload = msgspec.json.encode(data).decode()

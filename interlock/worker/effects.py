@@ -42,7 +42,7 @@ class EffectRecorder:
         return await await_steps(self.perform(name, call, check, of), self.context.calls)
 
     def perform(self, name: str, call: Callable[[], Any], check: Callable[[], Any] | None, of: Any) -> Steps[Any]:
-        sender, status, request = self.context.sender, self.known.get(name), describe_request(name, of)
+        sender, status, request = self.context.sender, self.known.get(name), describe_request(name, of, self.context)
         if request is not None and status is not None and status.of not in ("", request.digest):
             read = ReadSteps(tenant=self.context.tenant, held=self.context.held, name=name, effect=True)
             raise make_drift(name, (yield sender, read).request, request)
@@ -51,7 +51,7 @@ class EffectRecorder:
         if status is not None and status.is_open:
             if check is None:
                 yield from self.ask(status)
-            elif (value := (yield check)) is not None:
+            elif (value := self.context.clean(name, (yield check))) is not None:
                 yield sender, self.make_result(name, value)
                 return value
             else:
@@ -62,6 +62,7 @@ class EffectRecorder:
         except NotDone:
             yield sender, self.make_mark(name, NOT_DONE)
             raise
+        value = self.context.clean(name, value)
         yield sender, self.make_result(name, value)
         return value
 

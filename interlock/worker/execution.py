@@ -164,7 +164,7 @@ def decode_arguments(execution: Execution) -> None:
     arguments, context = execution.task.arguments, None
     if arguments.context_name:
         context = execution.context
-        context.is_async = execution.task.is_async
+        context.is_async, context.redact = execution.task.is_async, execution.task.rules.redact
     try:
         execution.arguments = arguments.decode(execution.grant, context, execution.read_value)
     except msgspec.MsgspecError as error:

@@ -2,7 +2,7 @@
 
 from difflib import unified_diff
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -10,20 +10,27 @@ from interlock.client.exceptions import Drift
 from interlock.kernel.commands import AskedFor
 from interlock.kernel.errors import PermanentError
 
+if TYPE_CHECKING:
+    from interlock.worker.context import JobContext
+
 ENCODE = msgspec.json.Encoder(order="sorted").encode
 TEXT_MAX = 16 * 1024  # characters of a request that are kept
 LINES_MAX = 40  # of a difference
 
 
-def describe_request(name: str, of: Any) -> AskedFor | None:
-    """What is asked for, as it is compared: dictionaries have no order. None if nobody says. Raises PermanentError."""
+def describe_request(name: str, of: Any, context: "JobContext") -> AskedFor | None:
+    """What is asked for, as it is compared: dictionaries have no order. None if nobody says. Raises PermanentError.
+
+    All of it is compared, and what is kept of it has passed the handler's `redact`.
+    """
     if of is None:
         return None
     try:
-        text = ENCODE(of)
+        digest = sha256(ENCODE(of)).hexdigest()
+        text = ENCODE(context.clean(name, of))
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise PermanentError(f"what '{name}' is asked (of=) cannot be kept as JSON: {error}") from None
-    return AskedFor(sha256(text).hexdigest(), text.decode()[:TEXT_MAX])
+    return AskedFor(digest, text.decode()[:TEXT_MAX])
 
 
 def make_drift(name: str, before: str | None, now: AskedFor) -> Drift:

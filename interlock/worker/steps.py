@@ -50,13 +50,13 @@ class StepRecorder:
 
     def perform(self, name: str, fn: Callable[[], Any], of: Any, usage: Usage, retry: int) -> Steps[Any]:
         check_tries(name, retry)
-        request = describe_request(name, of)
+        request = describe_request(name, of, self.context)
         with self.use(name):
             yield from self.look_up(name)
             if name not in self.done:
                 yield from self.context.meters.wait_for_answers()
                 value = yield from self.try_often(name, fn, retry)
-                text, used = encode_step(name, value), find_usage(name, usage, value)
+                text, used = encode_step(name, self.context.clean(name, value)), find_usage(name, usage, value)
                 yield from self.send(self.make_record(name, text, request, used))
                 self.done[name] = text
                 self.context.meters.add(used or {}, steps=1)

@@ -268,7 +268,8 @@ class Asker:
     def ask(self, questions: Mapping[str, Any], terms: dict[str, Any]) -> Steps[dict[str, Any]]:
         for name, what in questions.items():
             if name not in self.context.children:
-                yield self.context.sender, make_record(self.context, name, make_approval(name, what, **terms))
+                shown = self.context.clean(name, what)
+                yield self.context.sender, make_record(self.context, name, make_approval(name, shown, **terms))
         answers = {}
         for name, what in questions.items():
             child = ChildJob(self.context, name)

@@ -1,6 +1,7 @@
 """`interlock agent` as an operator runs it."""
 
 import json
+from pathlib import Path
 
 from interlock.kernel.commands import Record, Submit, Work
 from interlock.kernel.ids import format_id
@@ -55,3 +56,35 @@ def test_steps_are_listed_and_a_run_is_resumed(place: Place) -> None:
     other = format_id("job", world.submit())
     no = place.ask("agent", "steps", other)
     assert (no.code, "is no agent run; it is a job" in no.err) == (2, True)
+
+
+def test_a_transcript_a_decision_and_a_test_of_a_run(place: Place, tmp_path: Path) -> None:
+    world = place.world
+    work = (Work(task="goal", lifecycle="agent_run", ref="run"), Work(task="goal", lifecycle="agent_job", parent="run"))
+    run = format_id("agent_run", world.send(Submit(work=work))[0].unit)
+    (grant,) = world.claim(world.worker("maker"))
+    world.send(Record(held=(held(grant),), kind="step", name="plan", payload='{"a": 1}', usage={"usd": 0.5}))
+    early = place.ask("agent", "decision", run)
+    assert (early.code, early.out.splitlines()[:2]) == (1, [f"FAIL {run}", "  RUN_NOT_COMPLETE"])
+    world.finish(grant, result="2")
+    (row,) = [row for row in place.ask("agent", "transcript", run).rows if row[1] == "step"]
+    assert row[2:] == ["plan", "", '{"a":1}', "usd 0.5"]
+    told = json.loads(place.ask("agent", "transcript", run, "--json").out)
+    assert (told["id"], told["entries"][-1]["name"]) == (run, "complete")
+    written = place.ask("agent", "transcript", run, "--out", str(tmp_path / "t.jsonl"))
+    assert (written.code, f"entries of {run} are in" in written.out) == (0, True)
+    assert [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()] == told["entries"]
+    strict = place.ask("agent", "decision", run, "--strict", "--json")
+    assert (strict.code, json.loads(strict.out)["reasons"][-1]) == (1, "RUN_V1_READY_UNPROVEN")
+    captured = place.ask("agent", "capture", run, "--app", "agents:app", "--out", str(tmp_path), "--json")
+    files = json.loads(captured.out)
+    assert (captured.code, files["lines"]) == (0, 1)
+    lines = [json.loads(line) for line in Path(files["cassette"]).read_text().splitlines()]
+    assert (lines[0]["agent"], lines[0]["result"], lines[1]["result"]) == ("goal", 2, {"a": 1})
+    assert "from agents import app" in Path(files["test"]).read_text()
+    for wrong, why in (
+        (("--app", "agents"), "allowed is MODULE:NAME"),
+        (("--app", "a:b", "--out", "none"), "no folder"),
+    ):
+        no = place.ask("agent", "capture", run, *wrong)
+        assert (no.code, why in no.err) == (2, True), no.err

@@ -129,6 +129,23 @@ def stream_task(state: str) -> Prepare:
     return prepare
 
 
+def agent(failed: bool = False, body: Any = None) -> Prepare:
+    """An agent run with a recorded step, which has failed if that is wanted."""
+
+    def prepare(stage: Stage) -> tuple[str, str, Any]:
+        queue = f"agents{stage.claims}"
+        there = stage.post("/v1/agent-runs", {"agent": "goal", "queue": queue, "budget": {"usd": 5}}, status=201)["id"]
+        grant = stage.claim(queue=queue)
+        held = {"unit": grant.unit, "fence": grant.fence, "lease": grant.lease}
+        one = {"command": "Record", "kind": "step", "name": "plan", "payload": "1", "held": [held]}
+        stage.post("/v1/commands/worker", {"commands": [one]})
+        if failed:
+            stage.finish(grant, ended="failure", error_class="PermanentError")
+        return there, "agent_run_zzzzzz", body
+
+    return prepare
+
+
 TEMPLATE = {"name": "release", "steps": [{"task": "build"}, {"task": "sign", "lifecycle": "approval"}]}
 
 
@@ -158,7 +175,7 @@ ASKED = {
     "ends": None,
     "limit": 1, "after": 0, "by": None, "roles": [], "checks": False, "word": "approve", "units": [1], "wanted": {},
     "name": "nightly", "attempt": None, "start": 0, "size": 1, "task": "build", "run": 1, "job": 1,
-    "fingerprints": ["f"], "since": 0, "workstreams": [],
+    "fingerprints": ["f"], "since": 0, "workstreams": [], "first": 0, "strict": False,
 }  # fmt: skip
 
 
@@ -278,6 +295,13 @@ ENTRIES: dict[str, Entry] = {
     "post_v1_tasks_id_reassign": Entry(stream_task("running")),
     "get_v1_workstreams_id_plan": Entry(stream()),
     "post_v1_workstreams_id_tasks": Entry(stream({"tasks": [{"name": "more"}]}), 201),
+    "post_v1_agent_runs": Entry(nothing({"agent": "goal"}), 201),
+    "get_v1_agent_runs_id_steps": Entry(agent()),
+    "get_v1_agent_runs_id_transcript": Entry(agent()),
+    "get_v1_agent_runs_id_budget": Entry(agent()),
+    "get_v1_agent_runs_id_decision": Entry(agent()),
+    "post_v1_agent_runs_id_resume": Entry(agent(failed=True, body={"reason": "again"}), 202),
+    "post_v1_agent_runs_id_fork": Entry(agent(body={"at": "plan"}), 201),
     "get_v1_templates": Entry(template),
     "get_v1_templates_name": Entry(template),
     "post_v1_templates": Entry(nothing({**TEMPLATE, "name": "other"})),

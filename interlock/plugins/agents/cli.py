@@ -1,24 +1,49 @@
-"""`interlock agent`: the recorded steps of an agent run, what it has used, its resume, and its forks."""
+"""`interlock agent`: what an agent run has recorded and used, its resume, its forks, and what is decided about it."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from interlock.cli.options import DEFAULT, Actor, Tenant, Url, find_unit, get_actor, open_app
-from interlock.cli.output import Json, print_json, print_line, print_table
+from interlock.cli.output import FINDING, Json, print_json, print_line, print_table, write_file
+from interlock.client.agent_records import describe_entry, describe_meter, render_transcript, render_usage
 from interlock.client.agents import AgentRun
 from interlock.client.app import App
 from interlock.client.durations import format_time
-from interlock.kernel.budgets import format_amount, present_amount
+from interlock.kernel.budgets import format_amount
 from interlock.kernel.commands import MeterStatus
 from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.ids import format_id
+from interlock.plugins.agents.cassettes import encode_cassette, read_cassette
+from interlock.plugins.agents.governance import PASS, read_decision
 from interlock.plugins.agents.options import RUN
 from interlock.plugins.agents.queries import read_agent_steps
+from interlock.plugins.agents.transcripts import TranscriptEntry, read_transcript
 from interlock.store.queries.views import read_summary
 
-app = typer.Typer(name="agent", help="Agent runs: what one has recorded and used, resume, fork.", no_args_is_help=True)
+app = typer.Typer(
+    name="agent", help="Agent runs: what one has recorded and used, resume, fork, decision.", no_args_is_help=True
+)
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="An agent run, as in agent_run_4r1.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it to a file, a line of JSON each.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Accept nothing that is in doubt, and no run without a commit.")]
+AppPlace = Annotated[str, typer.Option("--app", metavar="MODULE:NAME", help="Where the agent is, as in agents:app.")]
+Folder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the two files (default: here).")]
+TEST = """from pathlib import Path
+
+from interlock.testing import staged
+
+from {module} import {attribute}
+
+
+def test_{run}_goes_as_it_was_recorded() -> None:
+    with staged({attribute}) as stage:
+        stage.replay(Path(__file__).with_name("{run}.jsonl"))
+"""
+VALUE_SHOWN = 120  # characters of a value in a table
+PAGE = 500  # entries that are read together
 WHY = "Why; kept with the event."
 Reason = Annotated[str, typer.Option("--reason", help=WHY)]
 Caps = Annotated[
@@ -61,14 +86,6 @@ def show_budget(run: RunId, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = 
         print_json({"id": run, "meters": [describe_meter(meter) for meter in meters]})
         return
     print_table(("WHAT", "USED", "ASK AT", "AT MOST"), [make_meter_row(meter) for meter in meters])
-
-
-def describe_meter(meter: MeterStatus) -> dict[str, Any]:
-    amounts = {"used": meter.used, "soft": meter.soft, "hard": meter.hard}
-    return {
-        "name": meter.name,
-        **{word: None if each is None else present_amount(meter.name, each) for word, each in amounts.items()},
-    }
 
 
 def make_meter_row(meter: MeterStatus) -> list[str]:
@@ -131,10 +148,88 @@ def parse_result(text: str) -> tuple[str, Any]:
     raise InterlockError(f"--replace {text[:80]!r} is not allowed; allowed is NAME=JSON, as in plan='{{\"a\": 1}}'")
 
 
+@app.command("transcript")
+def show_transcript(run: RunId, out: Out = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
+    """Tell what became of a run, in order: phases, steps and what they used, effects, questions, votes."""
+    with open_app(db, tenant) as client:
+        unit = find_run(client, run)
+        entries = read_all_entries(client, unit)
+    if out is not None:
+        write_file(out, render_transcript(entries))
+        print_line(f"{len(entries)} entries of {format_id(RUN, unit)} are in {out}")
+    elif json:
+        print_json({"id": format_id(RUN, unit), "entries": [describe_entry(entry) for entry in entries]})
+    else:
+        print_table(("AT", "WHAT", "NAME", "BY", "VALUE", "USED"), [make_entry_row(entry) for entry in entries])
+
+
+def read_all_entries(client: App, unit: int) -> list[TranscriptEntry]:
+    """Read a transcript, a page at a time."""
+    entries: list[TranscriptEntry] = []
+    while page := client.read(read_transcript, unit, len(entries), PAGE):
+        entries += page
+    return entries
+
+
+def make_entry_row(entry: TranscriptEntry) -> list[str]:
+    value = "" if entry.value is None else msgspec.json.encode(entry.value).decode()[:VALUE_SHOWN]
+    shown = f"{entry.reason} {value}" if entry.reason and value else entry.reason or value
+    return [format_time(entry.at) or "", entry.what, entry.name, entry.by, shown, render_usage(entry.usage)]
+
+
+@app.command("decision")
+def show_decision(
+    run: RunId, strict: Strict = False, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False
+) -> None:  # fmt: skip
+    """Decide about a run, by what is recorded alone: PASS, or FAIL with the reasons. Exits with 1 on FAIL."""
+    with open_app(db, tenant) as client:
+        decision: Any = client.read(read_decision, find_run(client, run), strict)
+    if json:
+        print_json(decision)
+    else:
+        print_line(f"{decision.decision} {decision.run}")
+        for reason in decision.reasons:
+            print_line(f"  {reason}")
+        for doubt in decision.doubts:
+            print_line(f"  in doubt: {doubt}")
+        print_line(f"sha256 {decision.hash}")
+    if decision.decision != PASS:
+        raise typer.Exit(FINDING)
+
+
+@app.command("capture")
+def capture_run(
+    run: RunId, place: AppPlace, out: Folder = Path(), tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False
+) -> None:  # fmt: skip
+    """Write a run as a test that replays its handler on what is recorded: a pytest file, and its cassette beside it."""
+    module, _, attribute = place.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        raise InterlockError(f"--app {place!r} is not allowed; allowed is MODULE:NAME, as in agents:app")
+    with open_app(db, tenant) as client:
+        cassette: Any = client.read(read_cassette, find_run(client, run))
+    if cassette is None:
+        raise Unknown(f"'{run}' has no job yet, so nothing is recorded")
+    name = cassette.head.run
+    record, test = out / f"{name}.jsonl", out / f"test_{name}.py"
+    if not out.is_dir():
+        raise InterlockError(f"'{out}' is no folder; make it, or name another one with --out")
+    write_file(record, encode_cassette(cassette))
+    write_file(test, TEST.format(module=module, attribute=attribute, run=name))
+    if json:
+        print_json({"id": name, "test": str(test), "cassette": str(record), "lines": len(cassette.lines)})
+    else:
+        print_line(f"{test} replays {name} from {record}")
+
+
 def find_agent_run(client: App, text: str) -> AgentRun:
     """Return the run that an id names. Raises Unknown."""
+    return AgentRun(client, find_run(client, text), lifecycle=RUN)
+
+
+def find_run(client: App, text: str) -> int:
+    """Return the agent run that an id names. Raises Unknown."""
     unit = find_unit(client, text)
     lifecycle = client.read(read_summary, unit).lifecycle
     if lifecycle != RUN:
         raise Unknown(f"'{text}' is no agent run; it is a {lifecycle}")
-    return AgentRun(client, unit, lifecycle=lifecycle)
+    return unit

@@ -12,8 +12,10 @@ from interlock.plugins.agents.budgets import (
     keep_late_step,
     start_time,
 )
+from interlock.plugins.agents.cassettes import read_cassette
 from interlock.plugins.agents.decisions import follow_decision, hand_over_fences, resume_on_terms
 from interlock.plugins.agents.forks import fork
+from interlock.plugins.agents.governance import read_decision
 from interlock.plugins.agents.laws import LAWS
 from interlock.plugins.agents.options import NAME, AgentOptions, check_agent, decide_nothing
 from interlock.plugins.agents.phases import count_phase, record_phase
@@ -26,6 +28,7 @@ from interlock.plugins.agents.queries import (
     restore_rows,
 )
 from interlock.plugins.agents.steps import keep_request, read_steps
+from interlock.plugins.agents.transcripts import read_transcript
 from interlock.store.hooks import GrantFields, Hooks
 
 PLUGIN = Plugin(
@@ -34,7 +37,8 @@ PLUGIN = Plugin(
     options=AgentOptions,
     tables=TABLES,
     commands={ReadSteps: read_steps, Fork: fork},
-    queries=(read_agent_steps, read_meters_of_run),
+    queries=(read_agent_steps, read_meters_of_run, read_transcript, read_decision, read_cassette),
+    routes="interlock.plugins.agents.routes:ROUTES",
     cli="interlock.plugins.agents.cli:app",
     laws=LAWS,
     hooks=Hooks(

@@ -1,7 +1,7 @@
 """What agent runs read beside the rows of units: children, fences, workers, steps; and their meters."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -69,6 +69,7 @@ ABOVE = (
     "WHERE run.lifecycle = 'agent_run' AND job.lifecycle = 'agent_job'"
 )
 KEPT = ("unit", "name", "tenant", "used", "soft", "hard")  # columns that an archive has
+ALL_STEPS = 2**31
 PAGE = 500  # units of one question
 FENCES = (
     "SELECT job.id, sum(earlier.fence) FROM unit AS job JOIN unit AS earlier ON earlier.parent = job.parent "
@@ -79,7 +80,25 @@ LAST_JOB = "SELECT max(id) FROM unit WHERE parent = :run AND lifecycle = 'agent_
 STEPS_OF_RUN = (
     "SELECT note.name, note.payload, note.at, note.unit FROM note WHERE note.tenant = :tenant AND note.kind = 'step' "
     "AND note.unit = (SELECT max(id) FROM unit WHERE parent = :run AND lifecycle = 'agent_job') "
-    "ORDER BY note.at, note.id"
+    "ORDER BY note.at, note.id LIMIT :limit OFFSET :first"
+)
+RESUMED = (
+    "SELECT cause FROM event WHERE unit = :run AND tenant = :tenant AND trigger = 'resume' "
+    "ORDER BY version DESC LIMIT 1"
+)
+MOVES_OF = (
+    "SELECT act, version, trigger, source, target, at, actor, reason, payload, fence FROM event "
+    "WHERE unit = :unit AND tenant = :tenant ORDER BY version"
+)
+NOTES_OF = (
+    "SELECT id, kind, name, fence, at, payload FROM note WHERE unit = :unit AND tenant = :tenant AND kind IN ("
+    "'step', 'step_request', 'usage', 'phase', 'child', 'vote', 'effect', 'effect_request', 'effect_result', 'signal', "
+    "'wait', 'forked', 'replaced', 'contract') ORDER BY at, id"
+)
+CONTRACT_TEXT = "SELECT text FROM contract WHERE tenant = :tenant AND digest = :digest"
+WORK_BELOW = (
+    "SELECT unit.id, unit.lifecycle, unit.state, unit.outcome, body.task, body.input, body.result, body.error "
+    "FROM unit JOIN body ON body.unit = unit.id WHERE unit.parent = :parent AND unit.tenant = :tenant ORDER BY unit.id"
 )
 OPEN_JOBS = (
     "SELECT run.id, run.outcome, count(*) FROM unit AS job JOIN unit AS run ON run.id = job.parent "
@@ -138,10 +157,79 @@ class AgentStep(msgspec.Struct, frozen=True):
     job: int
 
 
-def read_agent_steps(connection: Connection, tenant: int, unit: int) -> list[AgentStep]:
+def read_agent_steps(
+    connection: Connection, tenant: int, unit: int, first: int = 0, limit: int | None = None
+) -> list[AgentStep]:
     """The steps that a run has recorded, in their order; a resumed run has those of its earlier jobs too."""
-    rows = connection.rows(STEPS_OF_RUN, {"tenant": tenant, "run": unit})
+    most = {"first": first, "limit": ALL_STEPS if limit is None else limit}
+    rows = connection.rows(STEPS_OF_RUN, {"tenant": tenant, "run": unit, **most})
     return [AgentStep(name, result, at, job) for name, result, at, job in rows]
+
+
+def find_resume_cause(connection: Connection, tenant: int, unit: int) -> str | None:
+    """What led to the last resume of a run."""
+    rows = connection.rows(RESUMED, {"tenant": tenant, "run": unit})
+    return rows[0][0] if rows else None
+
+
+class RunMove(NamedTuple):
+    """A move of a run, or of something below it."""
+
+    act: int
+    version: int
+    trigger: str
+    source: str | None
+    target: str
+    at: int
+    actor: str
+    reason: str
+    payload: str
+    fence: int
+
+
+class RunNote(NamedTuple):
+    """What was noted of a run, or of something below it."""
+
+    id: int
+    kind: str
+    name: str
+    fence: int
+    at: int
+    payload: str
+
+
+class WorkBelow(NamedTuple):
+    """A unit below a run, or below one of its jobs."""
+
+    id: int
+    lifecycle: str
+    state: str
+    outcome: str | None
+    task: str
+    input: str
+    result: str | None
+    error: str | None
+
+
+def read_moves_of(connection: Connection, tenant: int, unit: int) -> list[RunMove]:
+    """The moves of a unit, in their order."""
+    return [RunMove(*row) for row in connection.rows(MOVES_OF, {"unit": unit, "tenant": tenant})]
+
+
+def read_notes_of(connection: Connection, tenant: int, unit: int) -> list[RunNote]:
+    """What is noted of a unit and tells what became of a run, in the order in which it was."""
+    return [RunNote(*row) for row in connection.rows(NOTES_OF, {"unit": unit, "tenant": tenant})]
+
+
+def read_work_below(connection: Connection, tenant: int, unit: int) -> list[WorkBelow]:
+    """What is below a unit, the oldest first."""
+    return [WorkBelow(*row) for row in connection.rows(WORK_BELOW, {"parent": unit, "tenant": tenant})]
+
+
+def read_contract_text(connection: Connection, tenant: int, digest: str) -> str | None:
+    """The text of a contract; None if it is not stored."""
+    rows = connection.rows(CONTRACT_TEXT, {"tenant": tenant, "digest": digest})
+    return rows[0][0] if rows else None
 
 
 # For laws.

@@ -12,7 +12,7 @@ from interlock.client import responses
 from interlock.client.durations import format_time
 from interlock.client.trees import read_tree_snapshot
 from interlock.client.why import explain
-from interlock.kernel.commands import Cancel, Decide, DefineTemplate, Signal, Work
+from interlock.kernel.commands import Cancel, DefineTemplate, Signal, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.workflow_graph import Template
@@ -40,7 +40,6 @@ from interlock.server.request_schemas import (
     Labels,
     Name,
     Priority,
-    ReasonRequest,
     RerunRequest,
     Seconds,
     Short,
@@ -268,11 +267,6 @@ async def rerun(request: Request) -> Reply:
     return await rerun_unit(request, await request.find_run())
 
 
-async def resume(request: Request) -> responses.ActionResponse:
-    command = Decide(unit=await request.find_run(), trigger="resume", reason=request.body.reason)
-    return await make_action_response(request, await request.send(command))
-
-
 # Templates.
 
 
@@ -365,10 +359,6 @@ RUN_ROUTES = (
     Operation(
         method="POST", path=f"{PATH}/rerun", scope="operate", summary="Do a run again, from a step on, as a new run",
         call=rerun, body=RerunRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
-    ),
-    Operation(
-        method="POST", path=f"{PATH}/resume", scope="operate", summary="Let a run go on", call=resume,
-        body=ReasonRequest, response=responses.ActionResponse,
     ),
 )  # fmt: skip
 ROUTES = (
