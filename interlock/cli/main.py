@@ -10,75 +10,76 @@ from typing import Annotated
 import typer
 
 from interlock import __version__
-from interlock.cli import (
-    archive,
-    audit,
-    cancel,
-    db,
-    dead_letters,
-    demo,
-    events,
-    force,
-    graph,
-    info,
-    key,
-    lifecycle,
-    run_now,
-    serve,
-    show,
-    stats,
-    submit,
-    tenant,
-    ui,
-    up,
-    validate_log,
-    watch,
-    why,
-    worker,
-)
 from interlock.cli.app_loader import find_plugins
 from interlock.cli.arguments import hide_passwords
-from interlock.cli.list import list_jobs
 from interlock.cli.options import OWN_FILES
 from interlock.cli.output import USAGE, print_error, print_line
 from interlock.core.plugin import Registry, load_part
 from interlock.kernel.errors import InterlockError
 from interlock.plugins import STANDARD
 
-app = typer.Typer(
-    name="interlock",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    # Every option can be given by the environment: --limit of `list` is INTERLOCK_LIST_LIMIT.
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "INTERLOCK"},
-)
-app.command("info")(info.print_info)
-app.command("hello", hidden=True)(info.print_info)
-app.command("up")(up.start)
-app.command("serve")(serve.start_server)
-app.command("ui")(ui.print_link)
-app.command("submit")(submit.submit)
-app.command("list")(list_jobs)
-app.command("show")(show.show_job)
-app.command("events")(events.list_events)
-app.command("why")(why.explain_job)
-app.command("stats")(stats.print_stats)
-app.command("graph")(graph.draw_graph)
-app.command("watch")(watch.watch)
-app.command("cancel")(cancel.cancel)
-app.command("run-now")(run_now.run_now)
-app.command("archive")(archive.archive)
-app.command("force")(force.force)
-app.command("audit")(audit.audit_database)
-app.command("validate-log")(validate_log.validate_log)
-app.add_typer(worker.app, name="worker")
-app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(dead_letters.app, name="dead", hidden=True)
-app.add_typer(tenant.app, name="tenant")
-app.add_typer(key.app, name="key")
-app.add_typer(db.app, name="db")
-app.add_typer(lifecycle.app, name="lifecycle")
-app.add_typer(demo.app, name="demo")
+HERE = "interlock.cli."
+# Where each command is: a program loads the one that it runs, and all of them only to list them.
+COMMANDS = {
+    "info": "info:print_info",
+    "up": "up:start",
+    "serve": "serve:start_server",
+    "ui": "ui:print_link",
+    "submit": "submit:submit",
+    "list": "list:list_jobs",
+    "show": "show:show_job",
+    "events": "events:list_events",
+    "why": "why:explain_job",
+    "stats": "stats:print_stats",
+    "graph": "graph:draw_graph",
+    "watch": "watch:watch",
+    "cancel": "cancel:cancel",
+    "run-now": "run_now:run_now",
+    "archive": "archive:archive",
+    "force": "force:force",
+    "audit": "audit:audit_database",
+    "validate-log": "validate_log:validate_log",
+}
+GROUPS = {
+    "worker": "worker:app",
+    "dead-letters": "dead_letters:app",
+    "tenant": "tenant:app",
+    "key": "key:app",
+    "db": "db:app",
+    "lifecycle": "lifecycle:app",
+    "demo": "demo:app",
+}
+ALIASES = {"hello": "info", "dead": "dead-letters"}
+
+
+def make_app(only: str = "") -> typer.Typer:
+    """The command line with all of its commands, or with one of ours alone."""
+    app = typer.Typer(
+        name="interlock",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        # Every option can be given by the environment: --limit of `list` is INTERLOCK_LIST_LIMIT.
+        context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "INTERLOCK"},
+    )
+    app.callback()(set_options)
+    names = [only] if only else [*COMMANDS, *GROUPS, *ALIASES]
+    for name in names:
+        target = ALIASES.get(name, name)
+        if target in COMMANDS:
+            app.command(name, hidden=name in ALIASES)(load_part(HERE + COMMANDS[target]))
+        else:
+            app.add_typer(load_part(HERE + GROUPS[target]), name=name, hidden=name in ALIASES)
+    if not only:
+        add_groups(app, STANDARD)
+    return app
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """`app`, the whole command line, is made when somebody wants it: a program that runs one command does not."""
+    if name != "app":
+        raise AttributeError(name)
+    app = globals()["app"] = make_app()
+    return app
 
 
 def add_groups(cli: typer.Typer, registry: Registry) -> None:
@@ -87,7 +88,10 @@ def add_groups(cli: typer.Typer, registry: Registry) -> None:
         cli.add_typer(load_part(place))
 
 
-add_groups(app, STANDARD)
+def find_only(words: list[str]) -> str:
+    """The command of ours that a command line begins with; empty if it is another one, or an option comes first."""
+    first = words[0] if words else ""
+    return first if first in COMMANDS or first in GROUPS or first in ALIASES else ""
 
 
 def print_version(wanted: bool) -> None:
@@ -96,7 +100,6 @@ def print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def set_options(
     lifecycles: Annotated[
         list[Path] | None,
@@ -126,7 +129,10 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # a terminal may lack a letter that we print
     try:
         hide_passwords()
-        add_groups(app, Registry(find_plugins()))
+        only = find_only(sys.argv[1:])
+        app = make_app(only)
+        if not only:
+            add_groups(app, Registry(find_plugins()))
         try:
             app()
         finally:
