@@ -7,11 +7,14 @@ from typing import Any
 from interlock.kernel.commands import RECORDED_ONCE, Command, Finish, Record, Start
 from interlock.store.cache import EngineCache
 from interlock.store.connection import Connection
+from interlock.store.prefetch import Queries, declare_held, declare_notes
 from interlock.store.queries.for_verbs import load_notes
 from interlock.store.query import BoundQuery
-from interlock.store.unit_of_work import UnitOfWork
+from interlock.store.unit_of_work import BODIES, LAST_LEASES_OF, UnitOfWork
 
 Declare = Callable[[EngineCache, Sequence[Any]], Iterable[BoundQuery[Any]]]
+IDS_MAX = 2**63 - 1
+OF_UNITS = (Record, Start)  # what others in the group name is read with what these do, or by the fast path
 # By the class of a command: the queries that several of them will run first.
 Prefetches = Mapping[type[Command[Any]], Declare]
 
@@ -36,7 +39,37 @@ def declare_reads(
     kind = type(commands[0])
     if kind not in reads or not connection.many_writers:
         return []
+    if kind in OF_UNITS and any(type(command) is not kind for command in commands):
+        return []
     return list(dict.fromkeys(reads[kind](cache, [command for command in commands if type(command) is kind])))
+
+
+def record_reads(cache: EngineCache, records: Sequence[Record]) -> Queries:
+    """The units of these holders, and whether they have recorded this before."""
+    ids = sorted({unit for record in records for unit in record.held_units()})
+    if ids and ids[0] > 0 and ids[-1] <= IDS_MAX:
+        yield from declare_held(cache, ids)
+        for (kind, name), units in find_recorded(records).items():
+            if name.isprintable():  # else the verb says what is wrong with it
+                yield from declare_notes(kind, name, sorted(units))
+
+
+def start_reads(cache: EngineCache, starts: Sequence[Start]) -> Queries:
+    """The units of these holders, with their leases and bodies."""
+    ids = sorted({ref.unit for start in starts for ref in start.held})
+    if ids and ids[0] > 0 and ids[-1] <= IDS_MAX:
+        yield from declare_held(cache, ids)
+        yield LAST_LEASES_OF.bind(ids=ids)
+        yield BODIES.bind(ids=ids)
+
+
+def find_recorded(commands: Sequence[Command[Any]]) -> dict[tuple[str, str], set[int]]:
+    """The units for which something is recorded that is kept once, by its kind and name."""
+    units: dict[tuple[str, str], set[int]] = {}
+    for command in commands:
+        if isinstance(command, Record) and command.kind in RECORDED_ONCE:
+            units.setdefault((command.kind, command.name), set()).update(command.held_units())
+    return units
 
 
 def load_for_group(tx: UnitOfWork, commands: Sequence[Command[Any]]) -> None:
@@ -46,9 +79,5 @@ def load_for_group(tx: UnitOfWork, commands: Sequence[Command[Any]]) -> None:
     """
     left = (Start, Finish) if tx.fast_path else ()
     tx.load_units({unit for command in commands if not isinstance(command, left) for unit in command.held_units()})
-    units: dict[tuple[str, str], list[int]] = {}
-    for command in commands:
-        if isinstance(command, Record) and command.kind in RECORDED_ONCE:
-            units.setdefault((command.kind, command.name), []).extend(command.held_units())
-    for (kind, name), some in units.items():
-        load_notes(tx, kind, name, some)
+    for (kind, name), units in find_recorded(commands).items():
+        load_notes(tx, kind, name, units)

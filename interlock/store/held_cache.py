@@ -1,15 +1,25 @@
 """Held units as this engine left them, so that whoever ends one need not read it again."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
+from typing import NamedTuple
 
 from interlock.kernel.rows import Body, Unit, copied
 from interlock.store.connection import Connection
+from interlock.store.query import BoundQuery, Query
 
 UNITS_MAX = 50_000
-# A row carries the number of the transaction that wrote it, without its epoch.
-WRITERS = "SELECT id, xmin::text FROM unit WHERE id {ids} ORDER BY id {lock}"
 XID_RANGE = 2**32
+
+
+class Writer(NamedTuple):
+    """A unit, which is locked, and the transaction that wrote its row, without its epoch."""
+
+    unit: int
+    xid: str
+
+
+WRITERS = Query("SELECT id, xmin::text FROM unit WHERE id {ids} ORDER BY id {lock}", Writer)
 
 
 class HeldCache:
@@ -20,8 +30,10 @@ class HeldCache:
         self.ended = ""  # one writer: the mark with which the last transaction of ours ended
         self.changing = Lock()
 
-    def recall(self, connection: Connection, ids: Sequence[int]) -> list[tuple[Unit, Body]]:
-        """Of these units, those that are cached as the database has them; it has locked them then."""
+    def recall(
+        self, connection: Connection, ids: Sequence[int], run: Callable[[BoundQuery[Writer]], list[Writer]]
+    ) -> list[tuple[Unit, Body]]:
+        """Of these units, those that are cached as the database has them; it has locked them then (`run` asks it)."""
         with self.changing:
             if not connection.many_writers and connection.mark != self.ended:
                 self.units.clear()  # somebody else has written since
@@ -29,10 +41,9 @@ class HeldCache:
         if not cached:
             return []
         if connection.many_writers:
-            writers = connection.rows(WRITERS, {"ids": ids})
             cached = {
-                unit_id: cached[unit_id] for unit_id, wrote in writers
-                if unit_id in cached and int(cached[unit_id][0]) % XID_RANGE == int(wrote)
+                unit_id: cached[unit_id] for unit_id, xid in run(WRITERS.bind(ids=list(ids)))
+                if unit_id in cached and int(cached[unit_id][0]) % XID_RANGE == int(xid)
             }  # fmt: skip
         return [(copied(unit), copied(body)) for _, unit, body in cached.values()]
 

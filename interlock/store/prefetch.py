@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from interlock.store.cache import EngineCache, WorkerHint
+from interlock.store.held_cache import WRITERS
 from interlock.store.lanes import Lanes
 from interlock.store.queries.claims import BODIES_OF_FREE, FREE
 from interlock.store.queries.for_verbs import (
@@ -15,6 +16,7 @@ from interlock.store.queries.for_verbs import (
     OVERDUE,
     TOKENS_BACK,
     UNIT_UNLOCKED,
+    UNITS_WITH_NOTE,
     WORKER_UNLOCKED,
     bind_new_lanes,
 )
@@ -72,3 +74,14 @@ def declare_claim(
         yield from declare_worker(worker)
     yield from declare_due(cache, tenant, max(limit, least))
     yield from declare_free(cache, tenant, worker, queues, limit)
+
+
+def declare_held(cache: EngineCache, ids: Sequence[int]) -> Queries:
+    """Units that somebody holds, locked: as the cache of held units asks for them, if it knows one of them."""
+    is_cached = cache.held is not None and any(unit in cache.held.units for unit in ids)
+    yield WRITERS.bind(ids=list(ids)) if is_cached else UNITS_LOCKED.bind(ids=list(ids))
+
+
+def declare_notes(kind: str, name: str, ids: Sequence[int]) -> Queries:
+    """Which of these units have a note of that name."""
+    yield UNITS_WITH_NOTE.bind(ids=list(ids), kind=kind, name=name)

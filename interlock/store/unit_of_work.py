@@ -280,7 +280,7 @@ class UnitOfWork:
 
     def load_cached(self, ids: list[int]) -> list[int]:
         """Takes from the cache, and locks, what it holds of these units; returns those that must be read."""
-        cached = self.cache.held.recall(self.connection, ids) if self.cache.held and ids else []
+        cached = self.cache.held.recall(self.connection, ids, self.run) if self.cache.held and ids else []
         if not cached:
             return ids
         for unit, body in cached:

@@ -10,10 +10,23 @@ import pytest
 from interlock.audit.laws import audit
 from interlock.core import claims
 from interlock.core.engine import Engine
-from interlock.kernel.commands import Claim, Drain, Finish, LeaseGrant, LeaseRef, Outcome, Register, Start, Submit, Work
+from interlock.kernel.commands import (
+    Claim,
+    Drain,
+    Finish,
+    LeaseGrant,
+    LeaseRef,
+    Outcome,
+    Record,
+    Register,
+    Start,
+    Submit,
+    Work,
+)
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
 from interlock.store.postgres import PostgresConnection
+from interlock.store.postgres.driver import PipelineConnection
 from tests.store.databases import fresh
 
 CAPACITY = 4
@@ -140,3 +153,69 @@ def test_round_trips_are_counted(engines: tuple[Engine, Engine], monkeypatch: py
         trips.clear()
         assert len(one.send(claim(worker, "e"))) == 1
         assert len(trips) <= 5, trips
+
+
+# How often the server is asked: what is declared ahead goes with BEGIN, what is written with COMMIT.
+
+
+@pytest.fixture
+def trips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One for each round trip."""
+    made: list[int] = []
+    read = PipelineConnection.read_results
+
+    def count(connection: PipelineConnection) -> Any:
+        made.append(1)
+        return read(connection)
+
+    monkeypatch.setattr(PipelineConnection, "read_results", count)
+    return made
+
+
+def test_a_step_of_a_held_job_costs_two_round_trips(engines: tuple[Engine, Engine], trips: list[int]) -> None:
+    engine = engines[0]
+    _, grants = busy(engine)
+    for name in ("first", "second"):
+        trips.clear()
+        (status,) = engine.send(Record(held=(held(grants[0]),), kind="step", name=name, payload="1"))
+        assert status.accepted
+    assert len(trips) == 2
+    trips.clear()
+    (status,) = engine.send(Record(held=(held(grants[0]),), kind="step", name="second", payload="2"))  # said again
+    assert (status.accepted, len(trips)) == (True, 2)
+
+
+def test_a_step_of_another_engines_job_is_not_believed_of_the_cache(engines: tuple[Engine, Engine]) -> None:
+    """The cache knows a unit as it was; what the database says is what counts."""
+    _, grants = busy(engines[0])
+    engines[1].send(Finish(outcomes=(Outcome(held=held(grants[0])),)))
+    (status,) = engines[0].send(Record(held=(held(grants[0]),), kind="step", name="late", payload="1"))
+    assert (status.accepted, status.why) == (False, "LEASE_ENDED")
+
+
+def test_a_start_that_comes_alone_costs_two_round_trips(engines: tuple[Engine, Engine], trips: list[int]) -> None:
+    engine = engines[0]
+    engine.send(Submit(work=(Work(task="mail"),) * 2))
+    worker = engine.send(Register(name="w", incarnation="1", capacity=CAPACITY))
+    for grant in engine.send(claim(worker, "a", limit=2)):
+        trips.clear()
+        (status,) = engine.send(Start(held=(held(grant),)))
+        assert (status.accepted, status.state) == (True, "running")
+    assert len(trips) == 2
+
+
+def test_a_claim_of_a_worker_that_holds_nothing_costs_two_round_trips(
+    engines: tuple[Engine, Engine], trips: list[int]
+) -> None:
+    engine = engines[0]
+    worker = engine.send(Register(name="w", incarnation="1", capacity=CAPACITY))
+    engine.send(Submit(work=(Work(task="mail"),)))
+    for key in "abc":  # the first ones make known what there is to be asked
+        for grant in engine.send(claim(worker, key, limit=2)):
+            engine.send(Start(held=(held(grant),)))
+            (status,) = engine.send(Finish(outcomes=(Outcome(held=held(grant)),)))
+            assert status.accepted
+    engine.send(Submit(work=(Work(task="mail"),)))
+    trips.clear()
+    assert len(engine.send(claim(worker, "d", limit=2))) == 1
+    assert len(trips) == 2

@@ -4,7 +4,7 @@ Rows of one batch differ in an id and a hash, and in a few words that go togethe
 thousand times would cost more than everything else about them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, get_type_hints
 
@@ -20,6 +20,12 @@ Value = int | str | None
 def types(kind: type[Row]) -> dict[str, str]:
     """The type that each column of a row is sent as."""
     return {name: type_of(str(hint)) for name, hint in get_type_hints(kind).items()}
+
+
+@cache
+def list_names(kind: type[Row]) -> frozenset[str]:
+    """The columns of a row that are lists."""
+    return frozenset(name for name, type_ in types(kind).items() if type_.endswith("[]"))
 
 
 def type_of(hint: str) -> str:
@@ -57,8 +63,9 @@ class Shape(NamedTuple):
 
 @lru_cache(maxsize=TEXTS_MAX)
 def build_insert(shape: Shape) -> str:
-    """Returns the INSERT statement for rows of this shape."""
-    table, names = shape.kind.table, columns(shape.kind)
+    """Returns the INSERT statement for rows of this shape. Columns that it does not have are NULL."""
+    given = {*shape.shared, *shape.few, *shape.own}
+    table, names = shape.kind.table, [name for name in columns(shape.kind) if name in given]
     return f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(map(shape.value, names))} {shape.source}"
 
 
@@ -72,13 +79,18 @@ def build_update(shape: Shape, columns: tuple[str, ...], key: str) -> str:
 class Given:
     """The values of rows, as parameters of a statement and as the names by which it finds them again."""
 
-    def __init__(self, kind: type[Row], names: Sequence[str], rows: Iterable[tuple[Value, ...]]) -> None:
+    def __init__(self, kind: type[Row], names: Sequence[str], rows: Sequence[tuple[Value, ...]]) -> None:
         self.kind = kind
         self.shared: dict[str, Value] = {}  # the same in all rows
         self.few: dict[str, Sequence[Value]] = {}  # one of a few patterns, by the number of the pattern
         self.own: dict[str, Sequence[Value]] = {}  # different in most
+        lists = list_names(kind)
+        if len(rows) == 1:
+            for name, value in zip(names, rows[0], strict=True):
+                self.shared[name] = encode_array_literal(value) if isinstance(value, list) else value
+            return
         for name, column in zip(names, zip(*rows, strict=True), strict=True):
-            if types(kind).get(name, "").endswith("[]"):
+            if name in lists:
                 column = tuple(None if values is None else encode_array_literal(values) for values in column)
             if column.count(column[0]) == len(column):
                 self.shared[name] = column[0]
@@ -98,6 +110,11 @@ class Given:
         else:
             self.own |= self.few
             self.few = {}
+
+    def leave_nulls(self) -> "Given":
+        """The same without what is NULL in all rows: an insert need not say so."""
+        self.shared = {name: value for name, value in self.shared.items() if value is not None}
+        return self
 
     @property
     def shape(self) -> Shape:

@@ -123,7 +123,7 @@ class PostgresConnection:
         """One statement for all rows."""
         kind = type(rows[0])
         names = columns(kind)
-        given = Given(kind, names, (msgspec.structs.astuple(row)[: len(names)] for row in rows))
+        given = Given(kind, names, [msgspec.structs.astuple(row)[: len(names)] for row in rows]).leave_nulls()
         with translate_errors():
             self.raw.execute(build_insert(given.shape), given.params)
 
@@ -140,7 +140,7 @@ class PostgresConnection:
             self.insert(born)
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
-        given = Given(type(rows[0]), (key, *columns), map(attrgetter(key, *columns), rows))
+        given = Given(type(rows[0]), (key, *columns), list(map(attrgetter(key, *columns), rows)))
         with translate_errors():
             self.raw.execute(build_update(given.shape, tuple(columns), key), given.params)
 

@@ -352,6 +352,8 @@ def type_oid(value: Any) -> int:
 
 def encode_value(value: Any) -> bytes | None:
     """A parameter as the server reads it."""
+    if type(value) is int:
+        return b"%d" % value
     if value is None:
         return None
     if isinstance(value, bytes):

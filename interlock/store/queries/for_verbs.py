@@ -31,6 +31,7 @@ WORKER_UNLOCKED, UNIT_UNLOCKED = select(WorkerRow, "WHERE unit = :unit"), select
 OPEN_CHILDREN = select(Unit, "WHERE parent = :parent AND outcome IS NULL ORDER BY id {lock}")
 LAST_CHILD = select(Unit, "WHERE parent = :parent AND decides = 1 ORDER BY id DESC LIMIT 1 {lock}")
 NOTES_NAMED = select(Note, "WHERE unit {ids} AND kind = :kind")
+UNITS_WITH_NOTE = Query("SELECT unit FROM note WHERE unit {ids} AND kind = :kind AND name = :name", int)
 ARTIFACT = select(Artifact, "WHERE unit = :unit AND attempt = :attempt AND name = :name")
 # In the order of the index.
 INCARNATIONS = select(WorkerRow, "WHERE tenant = :tenant AND name = :name ORDER BY incarnation {lock}")
@@ -233,8 +234,7 @@ def load_notes(tx: UnitOfWork, kind: str, name: str, units: Iterable[int]) -> No
     """It is known which of these units have such a note."""
     unknown = sorted({unit for unit in units if (unit, kind, name) not in tx.rows.notes})
     if unknown:
-        sql = "SELECT unit FROM note WHERE unit {ids} AND kind = :kind AND name = :name"
-        with_note = {unit for (unit,) in tx.connection.rows(sql, {"ids": unknown, "kind": kind, "name": name})}
+        with_note = set(tx.run(UNITS_WITH_NOTE.bind(ids=unknown, kind=kind, name=name)))
         tx.rows.notes |= {(unit, kind, name): unit in with_note for unit in unknown}
 
 
