@@ -104,11 +104,11 @@ def choose_units(
     find: Find = find_any
     for hook in tx.hooks.claim_filters:
         find = hook(tx, find)
-    fast: list[tuple[Urgency, LeaseGrant]] = []
+    fast, is_all = list[tuple[Urgency, LeaseGrant]](), False
     if find is find_any and not tx.hooks.grant_guards:
         served = load_lanes(tx, tx.tenant).served(tuple(queues), worker.capabilities, worker.tasks)
-        fast = grant_plain(tx, command, worker, served, room)
-    return fast, find(room - len(fast)) if len(fast) < room else []
+        fast, is_all = grant_plain(tx, command, worker, served, room)
+    return fast, [] if is_all or len(fast) == room else find(room - len(fast))
 
 
 class GrantTerms(NamedTuple):

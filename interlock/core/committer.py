@@ -36,12 +36,13 @@ from typing import Any, TypeVar
 from interlock.core.exclude import run_excluding
 from interlock.core.failures import TRIES, Spoilt, explain, log_bug
 from interlock.core.fast_path import PlainReports, declare_report, look_ahead
+from interlock.core.fast_submit import write_alike_units
 from interlock.core.group_reads import Prefetches, declare_reads, load_for_group
 from interlock.core.idempotency import Nothing, keep_answer, kept_answer
 from interlock.core.pending import PendingCommand, Result, answer_all, fail_unanswered, take_group
 from interlock.core.reactions import run_reactions
 from interlock.core.wakeups import WakeupHub
-from interlock.kernel.commands import Command
+from interlock.kernel.commands import Command, Submit
 from interlock.kernel.errors import Contended, InterlockError, StoreError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store.cache import EngineCache
@@ -177,6 +178,8 @@ class Committer:
         """Runs one command. A refusal that changed nothing is its answer."""
         tx.tenant = command.tenant
         before = tx.changes.count
+        if not isinstance(command, Submit):
+            write_alike_units(tx)
         try:
             if self.observers:
                 run = self.run_verb
@@ -200,6 +203,7 @@ class Committer:
     def finish_tx(self, tx: UnitOfWork) -> None:
         """Runs what follows from the commands, commits, and wakes whoever waits for what they did."""
         try:
+            write_alike_units(tx)
             run_reactions(tx)
             if self.lent:
                 self.wakeups.send_with_commit(tx)

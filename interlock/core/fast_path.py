@@ -77,6 +77,13 @@ class PlainGrant(NamedTuple):
     active: bool
 
 
+class PlainGrants(NamedTuple):
+    """What a claim was granted by the fast path."""
+
+    leases: list[tuple[tuple[int, int, int], LeaseGrant]]  # each with its place in the order of claims
+    is_all: bool  # whether nothing else waits for the worker
+
+
 class PlainEnd(NamedTuple):
     """How plain units that are in one place succeed; `started` is the state between, if they are started with it."""
 
@@ -156,13 +163,11 @@ def is_served(tx: UnitOfWork, path: Path) -> bool:
 # Claims.
 
 
-def grant_plain(
-    tx: UnitOfWork, command: Claim, worker: WorkerRow, served: Served, room: int
-) -> list[tuple[tuple[int, int, int], LeaseGrant]]:
-    """Grants the plain ones among the most urgent units of these lanes; each with its place in the order of claims."""
+def grant_plain(tx: UnitOfWork, command: Claim, worker: WorkerRow, served: Served, room: int) -> PlainGrants:
+    """Grants the plain ones among the most urgent units of these lanes."""
     lanes = sorted(served.queues)
     if not may_grant(tx, lanes, command) or len(set(served.queues.values())) > 1:
-        return []
+        return PlainGrants([], False)
     rows = tx.run(bind_claimable(lanes, room, many_writers=tx.connection.many_writers))
     if len(lanes) == 1 and rows and all(row.task is None for row in rows):
         tx.cache.slow_lanes.update(lanes)
@@ -183,7 +188,9 @@ def grant_plain(
         tx.state(Picks).picked.update(unit for act in acts for unit in act.units)
         write_acts(tx, acts)
         granted.sort()
-    return granted
+    # Of several lanes one may be locked by others, and hide what waits in the next.
+    sees_all = len(lanes) == 1 or not tx.connection.many_writers
+    return PlainGrants(granted, sees_all and len(granted) == len(rows) < room)
 
 
 def is_readable(rules: str) -> bool:
@@ -260,7 +267,7 @@ def look_ahead(commands: Sequence[Command[Any]]) -> dict[int, PlainReport]:
     reports: dict[int, PlainReport] = {}
     report, before = None, None
     for command in commands:
-        if not isinstance(command, Start | Finish) or command.vouched_by:
+        if not isinstance(command, Start | Finish) or command.vouched_by or not can_be_checked(command):
             report = None
             continue
         speaker = command.tenant, command.actor, command.reason, command.cause
@@ -334,11 +341,11 @@ def read_report(report: PlainReport) -> None:
     started, outcomes, twice = report.started, report.outcomes, set[int]()
     for command in report.commands:
         if isinstance(command, Start):
-            twice.update(ref.unit for ref in command.held if ref.unit in started or ref.unit in outcomes)
-            started.update((ref.unit, ref) for ref in command.held)
+            for ref in command.held:
+                if ref.unit in started or ref.unit in outcomes:
+                    twice.add(ref.unit)
+                started[ref.unit] = ref
             continue
-        if not can_be_checked(command):
-            twice.update(outcome.held.unit for outcome in command.outcomes)  # the verb refuses all of it
         for outcome in command.outcomes:
             if outcome.held.unit in outcomes or not is_plain_success(outcome):
                 twice.add(outcome.held.unit)
@@ -347,15 +354,15 @@ def read_report(report: PlainReport) -> None:
         del outcomes[unit]
 
 
-def can_be_checked(command: Finish) -> bool:
-    """Whether every outcome of a command is allowed; if not, the verb refuses all of them."""
+def can_be_checked(command: Start | Finish) -> bool:
+    """Whether the verb would allow every outcome of a command; if not, it refuses all of it."""
     try:
-        for outcome in command.outcomes:
+        make_stamp(command)
+        for outcome in command.outcomes if isinstance(command, Finish) else ():
             if not is_plain_success(outcome):
                 check_outcome(outcome)
             elif outcome.result != NULL:
                 check_result(outcome.result)
-        make_stamp(command)
     except InterlockError:
         return False
     return True
@@ -411,8 +418,8 @@ def add_answers(
 def count_finished(tx: UnitOfWork, holder: int, count: int, stamp: Stamp) -> None:
     """A worker holds so many units no more, because it has finished them."""
     given_back = tx.state(WorkerChanges).given_back
-    before, finished, by = given_back.get((tx.tenant, holder), (0, 0, Stamp(stamp.actor)))
-    given_back[tx.tenant, holder] = before + count, finished + count, by
+    before, finished, _ = given_back.get((tx.tenant, holder), (0, 0, stamp))
+    given_back[tx.tenant, holder] = before + count, finished + count, Stamp(stamp.actor)
 
 
 # Writing.

@@ -6,10 +6,12 @@ the input and the time. A kind is what `check_work_once` numbers: everything tha
 own. Nothing is kept of work that names something of its own (a key, a parent, a need …) or of what is due later, and
 where a tenant may have so many jobs waiting and no more, the verb makes all of them.
 
+What the submits of a group bring is written together: 200 of one job each are three statements then.
+
 A birth is as good as the lane that it names: if that was made in a transaction that was rolled back, it is not used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -79,31 +81,57 @@ class Alike(NamedTuple):
     inputs: list[str]
 
 
-def make_alike_units(tx: UnitOfWork, stamp: Stamp, born: Sequence[Alike]) -> None:
-    """Makes these units and writes them at once; those of several kinds share acts where their paths are the same."""
-    births: dict[Path, dict[int, KnownBirth]] = {}
-    bodies: list[Body] = []
-    for alike in born:
-        births.setdefault(alike.birth.path, {}).update(dict.fromkeys(alike.numbers, alike.birth))
-        bodies += map(partial(copy_body, tx, alike.birth), alike.numbers, alike.inputs)
+class UnwrittenBirths:
+    """What the submits of a transaction have brought, and it has not written yet: by who sent it, and its kind."""
+
+    def __init__(self) -> None:
+        self.by_stamp: dict[Stamp, dict[int, Alike]] = {}
+
+
+def add_alike_units(tx: UnitOfWork, stamp: Stamp, born: Mapping[int, Alike]) -> None:
+    """Has these units written, by kind, with those that other commands of the group bring."""
+    by_kind = tx.state(UnwrittenBirths).by_stamp.setdefault(stamp, {})
+    for kind, alike in born.items():
+        same = by_kind.setdefault(kind, Alike(alike.birth, [], []))
+        same.numbers.extend(alike.numbers)
+        same.inputs.extend(alike.inputs)
+        tx.changes.lanes_with_work.add(alike.birth.unit.lane)
+    tx.changes.count += 1
+
+
+def write_alike_units(tx: UnitOfWork) -> None:
+    """Writes the units that submits have brought: before anybody reads them, and before the end."""
+    unwritten = tx.state(UnwrittenBirths)
+    by_stamp, unwritten.by_stamp = unwritten.by_stamp, {}
+    if not by_stamp:
+        return
     acts: list[Act] = []
+    bodies: list[Body] = []
     with tx.connection.pipeline():
-        for path, by_number in births.items():
-            numbers = sorted(by_number)
-            for start in range(0, len(numbers), UNITS_MAX):
-                act = make_birth(tx, path, stamp, numbers[start : start + UNITS_MAX])
-                facts = {"act": act.id, "born": act.id, "changed_at": tx.now, "available_at": tx.now}
-                units = [replace(by_number[number].unit, id=number, **facts) for number in act.units]
-                tx.connection.write_acts([act], units)
-                acts.append(act)
+        for stamp, by_kind in by_stamp.items():
+            births: dict[Path, dict[int, KnownBirth]] = {}
+            for alike in by_kind.values():
+                births.setdefault(alike.birth.path, {}).update(dict.fromkeys(alike.numbers, alike.birth))
+                bodies += map(partial(copy_body, tx, alike.birth), alike.numbers, alike.inputs)
+            for path, by_number in births.items():
+                acts += write_births(tx, path, stamp, by_number)
         tx.connection.insert(bodies)
     tx.prefetched.clear()
     tx.state(LaneState).heads.clear()
     tx.state(OrderedReads).units.clear()  # of which it is known that there are no more
-    tx.changes.count += 1
     tx.changes.written.update(body.unit for body in bodies)
-    tx.changes.lanes_with_work.update(alike.birth.unit.lane for alike in born)
     tx.changes.proof = choose_proof(tx.changes.proof, acts, ())
+
+
+def write_births(tx: UnitOfWork, path: Path, stamp: Stamp, births: Mapping[int, KnownBirth]) -> list[Act]:
+    """Writes the acts that bear these units, and the units."""
+    numbers, acts = sorted(births), list[Act]()
+    for start in range(0, len(numbers), UNITS_MAX):
+        act = make_birth(tx, path, stamp, numbers[start : start + UNITS_MAX])
+        facts = {"act": act.id, "born": act.id, "changed_at": tx.now, "available_at": tx.now}
+        tx.connection.write_acts([act], [replace(births[number].unit, id=number, **facts) for number in act.units])
+        acts.append(act)
+    return acts
 
 
 def make_birth(tx: UnitOfWork, path: Path, stamp: Stamp, numbers: list[int]) -> Act:

@@ -7,7 +7,7 @@ import msgspec
 
 from interlock.core.advance import Stamp, advance, make_stamp, make_unit
 from interlock.core.effective_policy import policy_of
-from interlock.core.fast_submit import Alike, find_birth, keep_birth, make_alike_units
+from interlock.core.fast_submit import Alike, add_alike_units, find_birth, keep_birth
 from interlock.core.places import (
     PlaceState,
     Prerequisite,
@@ -88,7 +88,7 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
         if work.ref:
             refs[work.ref] = answers[place].unit
     if alike:
-        make_alike_units(tx, stamp, list(alike.values()))
+        add_alike_units(tx, stamp, alike)
     refuse_circles(tx)
     made = [answers[place] for place in range(len(command.work))]
     for hook in tx.hooks.after_submit:

@@ -104,6 +104,21 @@ def test_an_older_fence_ends_nothing(world: World, moved: list[list[int]]) -> No
     assert len(moved) == 1
 
 
+def test_a_start_that_names_an_older_fence_beside_the_newer_one_is_refused_for_it(world: World) -> None:
+    """In one report: what the newer lease may say is not an answer to the older one."""
+    (grant,) = claim_jobs(world, 1)
+    ref = held(grant)
+    older = LeaseRef(unit=ref.unit, fence=ref.fence - 1, lease="older")
+    committer = world.engine.committer
+    futures = [
+        committer.put(Start(held=(older, ref), actor="w")), committer.put(Finish(outcomes=(Outcome(held=ref),), actor="w")),
+    ]  # fmt: skip
+    while committer.step():
+        pass
+    assert [status.accepted for status in futures[0].result()] == [False, True]  # type: ignore[attr-defined]
+    assert world.unit(grant.unit).state == "succeeded"
+
+
 def test_the_end_of_a_lease_that_is_over_is_refused(world: World, moved: list[list[int]]) -> None:
     grants = claim_jobs(world, 1)
     world.pass_time(61)
@@ -215,6 +230,29 @@ def test_alike_jobs_are_born_by_one_act_and_keep_their_inputs(world: World) -> N
     assert len({world.unit(unit).born for unit in again}) == 1
     assert [world.body(unit).correlation for unit in again] == [str(unit) for unit in again]
     assert [event.target for event in world.events(again[0])] == ["queued"]
+
+
+def test_submits_of_a_group_share_an_act_of_birth(world: World) -> None:
+    world.send(Submit(work=(Work(task="mail"),)))
+    committer = world.engine.committer
+    futures = [committer.put(Submit(work=(Work(task="mail", input=str(number)),), actor="ada")) for number in range(5)]
+    while committer.step():
+        pass
+    units = [future.result()[0].unit for future in futures]
+    assert len({world.unit(unit).act for unit in units}) == 1
+    assert [world.body(unit).input for unit in units] == ["0", "1", "2", "3", "4"]
+
+
+def test_what_a_group_brings_can_be_claimed_in_the_same_group(world: World) -> None:
+    worker = world.worker()
+    world.send(Submit(work=(Work(task="mail"),)))
+    world.claim(worker, 1)
+    committer = world.engine.committer
+    submitted = committer.put(Submit(work=(Work(task="mail"),)))
+    claimed = committer.put(Claim(worker=worker, nonce="n" * 64, key="k", limit=5))
+    while committer.step():
+        pass
+    assert [grant.unit for grant in claimed.result()] == [submitted.result()[0].unit]
 
 
 def test_jobs_of_several_kinds_have_ids_in_the_order_of_the_command(world: World) -> None:
