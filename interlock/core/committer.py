@@ -220,10 +220,7 @@ class Committer:
     def commit(self, tx: UnitOfWork) -> None:
         """Commits. A transaction whose COMMIT got no answer is not run again before it is known to be lost."""
         try:
-            if self.observers:
-                time_call(self.observers, "on_commit", len(tx.changes.written), call=self.connection.commit)
-            else:
-                self.connection.commit()
+            time_call(self.observers, "on_commit", len(tx.changes.written), call=self.connection.commit)
         except LostCommit as lost:
             log.warning("COMMIT got no answer, looking up whether it stands: error=%s", lost)
             if not was_committed(tx, self.reconnect, TRIES):
