@@ -18,7 +18,8 @@ from interlock.store.queries.for_verbs import LaneState, find_lanes_with_work, l
 from interlock.store.unit_of_work import UnitOfWork
 
 LOOK = 0.25  # seconds after which the listener asks whether it is still wanted
-LANES_MAX = 100_000  # read_remembered
+LANES_MAX = 100_000  # remembered
+BETWEEN = 0.005  # seconds between two messages to other processes: what is to be told meanwhile is told at once
 RECONNECT = 1.0  # seconds before a broken channel is tried again
 log = logging.getLogger("interlock.core")
 
@@ -193,6 +194,8 @@ class WakeupHub:
                 channel.tell(queues)
             except StoreError as error:  # it costs the others a poll
                 log.warning("wake-up not sent to other processes: queues=%d error=%s", len(queues), error)
+            with self.changed:
+                self.changed.wait_for(lambda: self.ending, BETWEEN)
 
     def run_listener(self, channel: WakeupChannel) -> None:
         """Wakes whoever waits here for what other processes tell."""
