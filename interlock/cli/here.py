@@ -22,13 +22,17 @@ PAUSE = 0.2  # seconds between two looks at the tasks
 SHOWN_MAX = 500  # tasks of which every change is printed
 
 
-def run_here(client: App, stream: WorkstreamRun, sandbox: str, repo: str | None = None) -> None:
-    """Run commands of the workstream here until it has ended. Exits with 1 if it did not succeed.
+def make_worker(client: App, sandbox: str, repo: str | None = None) -> Worker:
+    """Return a worker that runs commands here. Raises InterlockError if it could not.
 
     `repo` is the name of the repository that this folder is, for the workstream.
     """
     settings = ShellSettings(directory=os.getcwd(), environment={}, secrets={}, sandbox=sandbox)
-    worker = Worker(client, QUEUES, shell=settings, repositories={} if repo is None else {repo: os.getcwd()})
+    return Worker(client, QUEUES, shell=settings, repositories={} if repo is None else {repo: os.getcwd()})
+
+
+def run_here(worker: Worker, stream: WorkstreamRun) -> None:
+    """Run commands of the workstream here until it has ended. Exits with 1 if it did not succeed."""
     try:
         asyncio.run(work_until_ended(worker, stream))
         stream.wait(0)

@@ -38,15 +38,10 @@ from interlock.worker.loop import GRACE, Worker
 from interlock.worker.repositories import parse_repositories
 
 HOST, PORT, PORTS = "127.0.0.1", 8000, 100  # so many ports are tried, from the first one on
-HINTS = {
-    "submit": "interlock submit greet --arg name=you",
-    "list": "interlock list",
-    "why": "interlock why ID",
-    "watch": "interlock watch",
-    "demo": "interlock demo split-brain",
-    "audit": "interlock audit",
-    "lifecycle": "interlock lifecycle show job",
-}
+HINTS = (
+    "interlock submit greet --arg name=you", "interlock list", "interlock why ID", "interlock watch",
+    "interlock demo split-brain", "interlock audit", "interlock lifecycle show job",
+)  # fmt: skip
 Port = Annotated[
     int | None,
     typer.Option(
@@ -97,8 +92,7 @@ def start(
         print_line(f"Tasks: {', '.join(app.tasks)}\n\n{api}\n")
         if not place:
             print_line("Or by the command, in this folder (it is .venv/bin/interlock after `make run`):")
-            commands = getattr(ctx.find_root().command, "commands", {})
-            for hint in [text for name, text in HINTS.items() if name in commands]:
+            for hint in HINTS:
                 print_line(
                     f"  {hint}" + (f" --db {db}" if db != DEFAULT and not hint.startswith("interlock l") else "")
                 )

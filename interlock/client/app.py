@@ -25,7 +25,7 @@ from interlock.client.runs import Run
 from interlock.client.schedules import Schedules
 from interlock.client.selections import JobFilter, Selection
 from interlock.client.shell import make_shell_submit
-from interlock.client.tasks import Rules, Task
+from interlock.client.tasks import Rules, Task, check_options
 from interlock.client.why import explain
 from interlock.client.workflows import Workflow
 from interlock.client.workstream_runs import WorkstreamRun
@@ -183,6 +183,7 @@ class App:
 
     def workflow(self, name: str, steps: Sequence[Any]) -> Workflow:
         """Defines a workflow: tasks, approvals and other workflows in their order, under a name."""
+        check_options({"name": name})
         if name in self.workflows:
             raise InterlockError(f"this app has a workflow '{name}' already; give one of them another name")
         self.workflows[name] = workflow = Workflow(self, name, steps)
@@ -190,6 +191,7 @@ class App:
 
     def workstream(self, name: str, tasks: Iterable[Any], **options: Any) -> Workstream:
         """Defines a workstream: a graph of tasks under a name; `options` are those of `Workstream`."""
+        check_options({"name": name})
         if name in self.workstreams:
             raise InterlockError(f"this app has a workstream '{name}' already; give one of them another name")
         self.workstreams[name] = workstream = Workstream(self, name, tasks, **options)

@@ -65,6 +65,16 @@ class Arguments:
             raise InterlockError(f"task '{self.name}': {why}; it takes {self.describe()}") from None
         return text.decode()
 
+    def check_some(self, values: Mapping[str, Any]) -> None:
+        """Checks arguments that the handler gets beside others. Raises InterlockError, which names the wrong one."""
+        fields = {field.name: field.type for field in msgspec.structs.fields(self.kind)}
+        for name, value in values.items():
+            try:
+                msgspec.json.decode(msgspec.json.encode(value), type=fields.get(name, Any))
+            except (msgspec.MsgspecError, TypeError, UnicodeError) as error:
+                why = describe_wrong_argument(f"{str(error).partition(' - at ')[0]} - at `$.{name}`")
+                raise InterlockError(f"{why}; it takes {self.describe()}") from None
+
     def name_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns positional arguments by name. Raises InterlockError for one too many."""
         if len(args) > len(self.names):

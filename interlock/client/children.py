@@ -136,5 +136,6 @@ def add_children(parent: Job, children: Sequence[ChildWork]) -> Steps[list[Job]]
 
 def find_child(parent: Job, name: str) -> Steps[Job]:
     """Finds the child that has this name. Raises Unknown, which says what the names are."""
+    check_options({"name": name})
     stand = yield Read(child_named, (parent.unit, name))
     return Job(parent.app, stand.unit, lifecycle=stand.lifecycle)

@@ -2,11 +2,14 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar, overload
 
 from interlock.client.durations import Length
 
 T = TypeVar("T")
+# Of a handler that runs: takes what it prints, for the log of its job.
+TAKES_PRINTED: ContextVar[Callable[[bytes], None] | None] = ContextVar("interlock_takes_printed", default=None)
 Usage = Mapping[str, float] | Callable[[Any], Mapping[str, float] | None] | None
 
 
@@ -67,7 +70,9 @@ class JobLogger(logging.LoggerAdapter[logging.Logger]):
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Logs a line at the worker, if it wants this level; from INFO on it is in the log of the job in any case."""
+        taken = TAKES_PRINTED.set(None)  # a logger may print: its line would be there twice
         super().log(level, msg, *args, **kwargs)
+        TAKES_PRINTED.reset(taken)
         if level >= logging.INFO:
             self.write(format_record(level, msg, args))
 

@@ -16,10 +16,8 @@ def length_us(name: str, length: Length) -> int:
             return microseconds(length)
         us = round((length.total_seconds() if isinstance(length, timedelta) else length) * 1_000_000)
     except (ValueError, TypeError, OverflowError) as error:
-        reason = str(error) if isinstance(length, str) else f"{length!r} is no length of time"
-        raise InterlockError(
-            f"{name}: {reason}; a number of seconds or a timedelta is allowed too ({ALLOWED})"
-        ) from None
+        reason = str(error) if isinstance(length, str) else f"{length!r} is no length of time; allowed is {ALLOWED}"
+        raise InterlockError(f"{name}: {reason}; a number of seconds or a timedelta is allowed too") from None
     if us < 0:
         raise InterlockError(f"{name} = {length!r} is not allowed; a length of time is not negative")
     return us

@@ -210,7 +210,8 @@ LENGTHS = {
 TEXT = (str, "text")
 TYPES: dict[str, tuple[Any, str]] = {  # of each option its type, and how a message names that type
     **dict.fromkeys(
-        ("key", "on_duplicate", "queue", "mutex", "correlation", "trace", "exhausted", "limit.key", "rate.key"), TEXT
+        ("name", "key", "on_duplicate", "queue", "mutex", "correlation", "trace", "exhausted", "limit.key", "rate.key"),
+        TEXT,
     ),
     "settle": TEXT,
     **dict.fromkeys(("priority", "attempts", "losses", "limit.n", "rate.n"), (int, "a whole number")),

@@ -4,10 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from interlock.client.arguments import encode_arguments
 from interlock.client.durations import Length, length_us
 from interlock.client.shell import ShellCommand
 from interlock.client.tasks import Rules, Task, check_options, parse_list, parse_resources, refuse_unknown_options
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.parameters import describe_wrong_argument
 
 if TYPE_CHECKING:
     from interlock.client.workflows import WorkflowStep
@@ -63,6 +65,9 @@ def task(
     Raises:
         InterlockError: one of them is not allowed; the text names it.
     """
+    if isinstance(work, WorkstreamTask) or hasattr(work, "in_workstream"):
+        called = getattr(work, "name", "")
+        raise InterlockError(f"'{called}' says what it is in the workstream already; give it its options there")
     if not isinstance(work, Task | str):
         raise InterlockError(f"{work!r} is no task; allowed is a task, or the name of one")
     own = work if isinstance(work, str) else work.name
@@ -108,6 +113,12 @@ def add_map(part: WorkstreamTask, over: str, argument: str | None, at_once: int 
     if argument in needs:
         raise InterlockError(f"map '{part.name}': argument = {argument!r} is the name of a need, and gets its output")
     free = [name for name in get_parameters(part.work) if name not in part.arguments and name not in needs]
+    if isinstance(part.work, Task) and not (argument in free if argument else free):
+        missing = f"no '{argument}'" if argument else "nothing for the element"
+        raise InterlockError(
+            f"map '{part.name}': its task takes {missing}, beside its own arguments and what it needs; it takes "
+            f"{part.work.arguments.describe()}"
+        )
     own = {"over": over, "argument": argument or (free[0] if free else ITEM)}
     return replace(part, needs=needs, map={**own, **({} if at_once is None else {"at_once": at_once})})
 
@@ -140,10 +151,22 @@ def make_part(
             raise InterlockError(f"{word} = {flag!r} is not allowed; allowed are True and False")
     if arguments is not None and not isinstance(arguments, Mapping):
         raise InterlockError(f"arguments = {arguments!r} is not allowed; allowed is a mapping of names to values")
+    check_own_arguments(work, name, arguments or {})
     return WorkstreamTask(
         work, name, parse_needs(needs), dict(arguments or {}), critical, parse_list("checks", checks),
         dict(rules or {}), allow_failure, repo=repo, takes_us=None if takes is None else length_us("takes", takes),
     )  # fmt: skip
+
+
+def check_own_arguments(work: Any, name: str, arguments: Mapping[str, Any]) -> None:
+    """Raises InterlockError for arguments that are no JSON, or that the function of a task does not take like this."""
+    try:
+        if isinstance(work, Task):
+            work.arguments.check_some(arguments)
+        else:
+            encode_arguments(arguments)
+    except (InterlockError, TypeError) as wrong:
+        raise InterlockError(f"task '{name}': {describe_wrong_argument(str(wrong))}") from None
 
 
 def parse_needs(needs: Iterable[Any]) -> tuple[str, ...]:

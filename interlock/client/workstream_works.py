@@ -39,9 +39,15 @@ def read_part(part: Any) -> WorkstreamTask:
             return part.in_workstream or WorkstreamTask(command, part.name)
         case Task() | str():
             return task(part)
+        case Work() | Approval():
+            raise InterlockError(f"'{name_check(part)}' is a check and no task; it belongs into checks=[…]")
     raise InterlockError(
         f"{part!r} is no task; a task is one of an app, the name of one, interlock.task(…) or interlock.shell(…)"
     )
+
+
+def name_check(check: Work | Approval) -> str:
+    return check.task if isinstance(check, Work) else check.name
 
 
 def check_part(app: "App", called: str, make: Callable[[], Work]) -> Work:

@@ -81,8 +81,9 @@ class Workstream:
             part.name: check_part(app, f"{called}, task '{part.name}'", partial(make_task_work, part))
             for part in self.tasks
         }
-        if at_once is not None and (not isinstance(at_once, int) or isinstance(at_once, bool)):
-            raise InterlockError(f"{called}: at_once = {at_once!r} is not allowed; allowed is a whole number")
+        for word, number in (("at_once", at_once), ("expects", expects)):
+            if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
+                raise InterlockError(f"{called}: {word} = {number!r} is not allowed; allowed is a whole number")
         own = {"expects": len(self.tasks) if expects is None else expects}
         own |= {} if at_once is None else {"at_once": at_once}
         options = encode_options(
@@ -153,6 +154,13 @@ def order_tasks(workstream: str, tasks: Sequence[WorkstreamTask], *, whole: bool
                     f"workstream '{workstream}': task '{name}' needs '{need}', which is no task of it"
                     f"{guess_name(need, needs)}"
                 )
+    for part in tasks:
+        taken = [name for name in needs if part.map and is_element(name, part.name)]
+        if taken:
+            raise InterlockError(
+                f"workstream '{workstream}': a task is called '{taken[0]}', as an element of the map '{part.name}' is; "
+                "give it another name"
+            )
     try:
         return list(TopologicalSorter(needs).static_order())
     except CycleError as error:
@@ -160,6 +168,11 @@ def order_tasks(workstream: str, tasks: Sequence[WorkstreamTask], *, whole: bool
         raise InterlockError(
             f"workstream '{workstream}': a circle of needs: {circle}; none of them could ever begin"
         ) from None
+
+
+def is_element(name: str, of: str) -> bool:
+    """Whether a name is that of an element of a map of this name, as in resize[0]."""
+    return name.startswith(f"{of}[") and name.endswith("]") and name[len(of) + 1 : -1].isdecimal()
 
 
 def guess_name(name: str, known: Iterable[str]) -> str:

@@ -95,6 +95,14 @@ def find_place(tx: UnitOfWork, parent: Unit, name: str) -> NamedPlace | None:
     return tx.state(PlaceState).places[parent.id, name]
 
 
+def find_taken_name(tx: UnitOfWork, parent: Unit, names: Sequence[str]) -> str | None:
+    """The first of some names that a child of the parent has; None if none has come yet."""
+    load_places(tx, parent.id, names)
+    state = tx.state(PlaceState)
+    places = ((name, state.places[parent.id, name]) for name in names)
+    return next((name for name, place in places if place is not None and place.unit not in state.reserved), None)
+
+
 def find_child(tx: UnitOfWork, parent: Unit, name: str | None) -> Unit | None:
     """The child of that name, locked; None if none has come yet."""
     place = None if name is None else find_place(tx, parent, name)

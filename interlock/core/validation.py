@@ -62,12 +62,16 @@ def check_range(name: str, number: int, least: int, most: int | None = None) -> 
 
 def check_name(name: str, text: str) -> None:
     """A name that people and keys can bear."""
+    if not isinstance(text, str):
+        raise InterlockError(f"{name} = {text!r} is not allowed; allowed is text")
     if not text or len(text) > NAME_MAX or "\0" in text:
         raise InterlockError(f"{name} = {text[:40]!r} is not allowed; allowed are 1 to {NAME_MAX} characters, none NUL")
 
 
 def check_text(name: str, text: str | None) -> None:
     """Text that both databases can keep."""
+    if text is not None and not isinstance(text, str):
+        raise InterlockError(f"{name} = {text!r} is not allowed; allowed is text")
     if text is not None and "\0" in text:
         raise InterlockError(f"{name} has a NUL character, which is not allowed")
 
@@ -153,8 +157,10 @@ def check_work(lifecycles: Mapping[str, Lifecycle], work: Work, hooks: Hooks) ->
     for check_options in hooks.checks:
         check_options(lifecycles, work)
     for inner in list_inner_work(work):
-        if inner.options is not None:  # of what has none, whoever holds it has checked the rest
+        try:
             check_work(lifecycles, inner, hooks)
+        except InterlockError as wrong:
+            raise InterlockError(f"'{inner.task}': {wrong}") from None
     if work.reclaim_after_us is not None and not may_be_reclaimed(lifecycles, work):
         raise InterlockError(
             f"reclaim_after is not allowed for a {work.lifecycle}; allowed is it for a run and its steps"

@@ -25,7 +25,7 @@ def guess_field(kind: Any, error: str) -> str:
     known = [field.encode_name for field in structs[0].fields]
     near = get_close_matches(name[:200], known, 1)
     more = ", …" if len(known) > NAMED_MAX else ""
-    return f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(known[:NAMED_MAX])}{more}"
+    return f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(known[:NAMED_MAX]) or 'none'}{more}"
 
 
 def find_types(top: inspect.Type, path: str) -> list[inspect.Type]:

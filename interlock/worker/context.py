@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from functools import cached_property
 from mimetypes import guess_type
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("interlock.job")
 BYTES = (bytes, bytearray, memoryview, Path)  # what an artifact is kept as it is
+MAKING = Lock()
 OCTETS = "application/octet-stream"
 SLEEP = "sleep:"  # how the engine calls a wait that only time ends
 
@@ -80,6 +82,7 @@ def drop_log(log: JobLog) -> None:
 class JobContext(AgentContext):
     """The context of one attempt. `cancelled` turns true when the job is asked to stop, or its lease is lost."""
 
+    own_log: JobLog | None = None
     own_cost = 0.0  # of this attempt, besides what its result says
     worktree: str | None = None  # if its job has a repository
     is_async = False  # whether its handler is `async def`: then a step is awaited
@@ -157,9 +160,12 @@ class JobContext(AgentContext):
         own = {"unit": self.grant.unit, "fence": self.grant.fence}
         return JobLogger(LOG, {**own, "facts": describe_job(self.grant)}, self.write_log)
 
-    @cached_property
+    @property
     def job_log(self) -> JobLog:
-        return JobLog(self.held)
+        if self.own_log is None:
+            with MAKING:  # several threads may write
+                self.own_log = self.own_log or JobLog(self.held)
+        return self.own_log
 
     def write_log(self, data: bytes) -> None:
         """Adds bytes to the log of the job, from any thread; sent with one of the next reports."""

@@ -32,6 +32,7 @@ The steps `may_start`, `report_start`, `call_handler` and `report_end` are its m
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from interlock.client.app import App
     from interlock.worker.loop import WorkerQueue
 
+MAKING = Lock()
 END_EVENTS = {
     "success": "job succeeded",
     "failure": "job failed",
@@ -92,12 +94,19 @@ class Execution(msgspec.Struct, eq=False):
     def context(self) -> JobContext:
         """What its handler may ask of it. Most handlers ask nothing, so it is made when it is first needed."""
         if self.made_context is None:
-            self.made_context = self.make_context(self)
+            with MAKING:  # what a handler has started may print in several threads
+                self.made_context = self.made_context or self.make_context(self)
         return self.made_context
 
     def lease_is_over(self) -> bool:
         """Whether another worker may have the job, by this worker's own clock."""
         return self.lease.is_over()
+
+    def take_printed(self, data: bytes) -> None:
+        """Adds what its handler prints to the log of the job. What a handler has left behind prints past it."""
+        thread = self.made_context.thread if self.made_context else None
+        if not self.ended or (thread is not None and not thread.done()):
+            self.context.write_log(data)
 
     def read_value(self, text: str) -> str:
         """Returns a large value, which is kept beside the database; any other text stays as it is."""

@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+from interlock.client.context import TAKES_PRINTED
 from interlock.client.tasks import Task
 from interlock.worker.context import JobContext
 from interlock.worker.execution import Execution
@@ -53,6 +54,7 @@ class Executors:
         """Calls the handler of a job where its task says: on the loop, in a thread or in a process."""
         task = execution.task
         assert task
+        TAKES_PRINTED.set(execution.take_printed)
         if task.place == "loop":
             handled: Awaitable[Any] = task.handler(**execution.arguments)
             return handled

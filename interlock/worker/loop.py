@@ -33,6 +33,7 @@ from interlock.worker.heartbeats import Heartbeats
 from interlock.worker.job_logs import JobLog
 from interlock.worker.leases import Executions, LocalLease, read_clock
 from interlock.worker.log_lines import log_event, log_job
+from interlock.worker.printed_output import OUTPUTS
 from interlock.worker.reporter import Reporter, wait_for_event
 from interlock.worker.repositories import ServedRepositories, offer_repositories
 from interlock.worker.retrying_client import RetryingClient
@@ -140,7 +141,8 @@ class Worker:
         runs += [] if self.app.engine.far else [self.ticker.run]
         loops = [asyncio.create_task(each()) for each in runs]
         try:
-            await self.serve(*loops)
+            with OUTPUTS.read():
+                await self.serve(*loops)
         finally:
             for each in (checking, *loops):
                 each.cancel()

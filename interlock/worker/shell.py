@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from interlock.client.app import App
 
 PLAIN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
-TAIL = 4_096  # characters of output in the result or the error
+TAIL = 4_096  # characters of output in the result
+ERROR_LINES, ERROR_TAIL = 40, 3_500  # lines and characters of output in the error
 TAIL_BYTES = 4 * TAIL  # that hold so many characters
 HANDED_MAX = 65_536  # characters of a variable that holds JSON; a longer one is left out
 
@@ -99,9 +100,10 @@ def read_end(end: ProcessEnd, tail: str, ctx: JobContext) -> dict[str, Any]:
     """Returns the result of a command that succeeded. Raises TransientError, or Cancelled if it was asked to stop."""
     if end.succeeded:
         return {"exit_code": end.exit_code, "output": tail}
+    last = "\n".join(tail[-ERROR_TAIL:].split("\n")[-ERROR_LINES:])
     if end.stopped == "request" and ctx.cancelled:
         raise Cancelled(f"the command {end.describe()}")
-    raise TransientError(f"the command {end.describe()}" + (f"\n{tail}" if tail else ""))
+    raise TransientError(f"the command {end.describe()}" + (f"\n{last}" if last else ""))
 
 
 def add_time_limit(limits: ProcessLimits, timeout_us: int | None) -> ProcessLimits:

@@ -1,6 +1,7 @@
 """Tracebacks of handlers: formatted whatever the exception is like, bounded, and without secrets.
 
-A traceback begins with the handler: the frames of the worker that called it say nothing to its author. What a user's
+A traceback begins with the handler: the frames of the worker that called it say nothing to its author. An error of ours
+that no handler of a user has seen, such as the end of a command, has none. What a user's
 own hook makes of the texts is the last word; a hook that breaks costs the texts, and never tells what it should hide.
 """
 
@@ -16,12 +17,16 @@ import msgspec
 
 from interlock.kernel.api_keys import redacted
 from interlock.kernel.commands import TRACEBACK_MAX, Outcome
+from interlock.kernel.errors import InterlockError
 from interlock.kernel.texts import cut_middle, make_storable
 from interlock.worker.log_lines import log_event
 
 WORKER = Path(__file__).parent
 CALLERS = {
-    *(str(WORKER / name) for name in ("execution.py", "executors.py", "process.py", "child.py", "outcome.py")),
+    *(
+        str(WORKER / f"{name}.py")
+        for name in ("execution", "executors", "process", "child", "outcome", "repositories", "shell")
+    ),
     str(WORKER.parent / "testing" / "worker.py"),
     str(WORKER.parent / "client" / "async_pairs.py"),  # by which results of threads come to the loop
 }
@@ -37,6 +42,8 @@ def format_traceback(error: BaseException) -> str:
         return sent
     try:
         frames = skip_callers(error.__traceback__)
+        if frames is None and error.__traceback__ is not None and isinstance(error, InterlockError):
+            return ""
         text = "".join(TracebackException(type(error), error, frames, compact=True).format())
     except Exception as broken:  # its own text, notes or causes cannot be had
         text = f"{type(error).__name__}: its traceback cannot be formatted: {type(broken).__name__}"

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import interlock
+from interlock.kernel.commands import Claim, Finish, LeaseRef, Outcome, Register
+from interlock.kernel.ids import format_id
 from tests.cli.inside import Ask, inside
 from tests.conftest import COMMAND
 
@@ -128,3 +131,30 @@ def test_here_runs_it_to_its_end(folder: Path) -> None:
     )
     assert done.returncode == 1, done.stderr
     assert "is failed: check 'shell': TransientError: the command ended with exit code 3" in done.stdout
+
+
+def test_what_cannot_run_here_is_not_submitted(ask: Ask, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    Path("here.toml").write_text('name = "here"\nrepo = "site"\n[tasks.a]\nrun = "true"')
+    for more, why in (
+        (("--shell-sandbox", "none"), "not a git repository"),
+        (("--shell-sandbox", "odd"), "sandbox = 'odd' is not allowed; allowed are auto, bubblewrap, none"),
+    ):
+        done = ask("workstream", "submit", "here.toml", "--here", *more)
+        assert (done.code, done.out) == (2, "")
+        assert why in done.err
+    assert "workstream_" not in ask("list", "--lifecycle", "workstream").out
+
+
+def test_why_says_how_a_task_that_failed_is_done_again(ask: Ask, folder: Path) -> None:
+    with interlock.open(f"sqlite:///{folder / 'work.db'}") as app:
+        tasks = [interlock.task("a", critical=False, attempts=1), "b"]
+        stream = app.workstream("again", tasks=tasks).submit()
+        worker = app.send(Register(name="w", incarnation="1", capacity=1))
+        (grant,) = app.send(Claim(worker=worker, key="k", nonce="0" * 32))
+        held = LeaseRef(grant.unit, grant.fence, grant.lease)
+        app.send(Finish(outcomes=(Outcome(held=held, ended="failure", error_class="PermanentError"),)))
+        name = format_id("task", grant.unit)
+        assert f"do it again: interlock workstream retry {name}\n" in app.why(name)
+        stream.cancel()
+        assert f"do it again: interlock workstream rerun {stream.id} --failed\n" in app.why(name)

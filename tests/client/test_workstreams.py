@@ -229,6 +229,14 @@ def test_what_could_never_be_is_refused_where_it_is_written(site: Site) -> None:
         ([task("a", checks=[interlock.shell("x", "true", needs=["b"])])], "check 'x': a check has no needs"),
         ([task("a", checks=[7])], "7 is no task"),
         ([task("n" * 201)], "step = 'n+' is not allowed"),
+        ([task("a", checks=[interlock.task("lint", attempts=0)])], "task 'a': 'lint': attempts = 0 is not allowed"),
+        ([task("a", checks=[interlock.approval("ops", quorum=0)])], "'ops': quorum = 0 is not allowed; allowed is at"),
+        ([interlock.merge(onto="main")], "'git.merge' is a check and no task; it belongs into checks="),
+        ([interlock.approval("ops")], "'ops' is a check and no task; it belongs into checks="),
+        (
+            [site.fetch, interlock.map("each", over="fetch.images"), task("each[0]")],
+            r"a task is called 'each\[0\]', as an element of the map 'each' is; give it another name",
+        ),
     ]  # fmt: skip
     for tasks, why in cases:
         with pytest.raises(InterlockError, match=why):
@@ -249,10 +257,21 @@ def test_what_could_never_be_is_refused_where_it_is_written(site: Site) -> None:
             "resources: 'repo' = 'half' is not allowed; allowed are exclusive and shared",
         ),
         ({"name": ""}, "name = '' is not allowed"),
+        ({"arguments": {"ref": object()}}, "task 'docs': argument 'ref': encoding objects of type object is unsup"),
     ]
     for options, why in wrong:
         with pytest.raises(InterlockError, match=why):
             interlock.task(site.docs, **options)
+    with pytest.raises(InterlockError, match="task 'fetch': argument 'ref': expected `str`, got `int`; it takes ref: "):
+        interlock.task(site.fetch, arguments={"ref": 1})
+    for part in (interlock.task(site.docs), interlock.shell("docs", "true")):
+        with pytest.raises(InterlockError, match="'docs' says what it is in the workstream already"):
+            interlock.task(part, needs=["a"])  # type: ignore[arg-type]
+    for make in (site.app.workstream, site.app.workflow):
+        with pytest.raises(InterlockError, match="name = None is not allowed; allowed is text"):
+            make(None, [site.docs])  # type: ignore[arg-type]
+    with pytest.raises(InterlockError, match="expects = '2' is not allowed; allowed is a whole number"):
+        site.app.workstream("odd", tasks=[site.docs], expects="2")
     site.app.workstream("fine", tasks=[site.docs])
     with pytest.raises(InterlockError, match="has a workstream 'fine' already"):
         site.app.workstream("fine", tasks=[site.docs])
@@ -386,6 +405,10 @@ def test_a_map_is_done_for_each_element(site: Site) -> None:
             interlock.map(site.docs, **wrong)
     command = interlock.map(interlock.shell("each", "true"), over="fetch.images")
     assert (command.needs, command.map) == (("fetch",), {"over": "fetch.images", "argument": "item"})
+    with pytest.raises(InterlockError, match=r"map 'build': its task takes no 'img', beside .*; it takes fetch: "):
+        interlock.map(site.build, over="fetch.images", argument="img")
+    with pytest.raises(InterlockError, match="map 'docs': its task takes nothing for the element, beside"):
+        interlock.map(site.docs, over="fetch.images")
     with pytest.raises(InterlockError, match="at_once = 'x' is not allowed"):
         site.app.workstream("odd", tasks=[site.docs], at_once="x")
 
@@ -412,6 +435,10 @@ def test_an_operator_retries_skips_reruns_and_reassigns(site: Site) -> None:
         stream.skip("docs", by="ann", reason="not now")
     with pytest.raises(InterlockError, match="nobody holds it"):
         stream.reassign("held")
+    with pytest.raises(InterlockError, match="name = 7 is not allowed; allowed is text"):
+        stream.retry(7)
+    with pytest.raises(InterlockError, match="reason"):
+        stream.pause(reason=7)
     with pytest.raises(Unknown, match="has no child 'nothing'"):
         stream.retry("nothing")
     site.fails = set()

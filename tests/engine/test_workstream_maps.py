@@ -88,6 +88,32 @@ def test_what_is_no_list_fails_the_map_and_says_so(world: World, result: str, wr
     assert world.names(resize)[-1] == "map_refused"
 
 
+def test_a_map_that_may_fail_is_completed_with_what_is_wrong(world: World) -> None:
+    ws, worker = gallery(world, "null", allow_failure=True)
+    assert states(world, ws)["resize"] == "completed"
+    (grant,) = world.claim(worker)
+    (need,) = grant.needed
+    assert need[0] == "resize"
+    assert msgspec.json.decode(need[1]) == {
+        "failed": "map: 'fetch.images' is no list; allowed is a list of up to 10,000 elements"
+    }
+
+
+def test_a_map_does_not_take_another_task_for_one_of_its_own(world: World) -> None:
+    given = {"over": "fetch.images"}
+    ws, *_ = stream(
+        world,
+        task("fetch", "ws"),
+        task("resize", "ws", needs=("fetch",), options=options(map=given), decides=False),
+        task("resize[1]", "ws", needs=("fetch",)),
+    )  # fmt: skip
+    do(world, world.worker(), "fetch", result='{"images": ["a", "b"]}')
+    resize = named(world, ws, "resize")
+    assert world.unit(resize).state == "failed"
+    assert "map: another task is called 'resize[1]', as an element of 'resize' is" in (world.body(resize).error or "")
+    assert world.count("unit", "lifecycle = 'task'") == 3  # none was made
+
+
 def test_a_map_goes_over_what_it_needs(world: World) -> None:
     for work in (
         task("m", "ws", needs=("a",), options=options(map={"over": "b.list"})),

@@ -265,7 +265,9 @@ def test_all_is_done_again_or_what_comes_after_a_task(world: World) -> None:
     world.cancel(whole)
     part = world.send(Rerun(unit=old, from_task="lint")).unit
     assert states(world, part) == {"fetch": "completed", "lint": "queued", "build": "queued", "ship": "pending"}
-    with pytest.raises(Unknown, match="there is no task 'x'; there are 'fetch', 'lint', 'build', 'ship'"):
+    with pytest.raises(InterlockError, match="failed and from_task are not allowed together"):
+        world.send(Rerun(unit=old, failed=True, from_task="ship"))
+    with pytest.raises(InterlockError, match="there is no task 'x'; there are 'fetch', 'lint', 'build', 'ship'"):
         world.send(Rerun(unit=old, from_task="x"))
     for name in ("lint", "build", "ship"):
         do(world, worker, name)

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +144,76 @@ def test_a_result_that_cannot_be_a_blob_stays_in_its_row(app: interlock.App, mon
         job = make.submit()
         async with working(app):
             assert await job.wait.aio(timeout=60) == "x" * 300_000
+
+    asyncio.run(story())
+
+
+def test_what_handlers_print_in_threads_and_on_the_loop_is_in_the_log_of_each(
+    app: interlock.App, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = threading.Barrier(2)
+
+    @app.task
+    def in_thread(name: str, ctx: interlock.Context) -> None:
+        for line in range(20):
+            both.wait(timeout=60)  # two handlers print at the same time
+            print(name, line)
+        ctx.log.warning("at the end of %s", name)
+        print("to stderr", file=sys.stderr)
+
+    @app.task
+    async def on_loop(name: str) -> None:
+        for line in range(20):
+            print(name, line)
+            await asyncio.sleep(0)
+        await asyncio.gather(*(asyncio.to_thread(print, f"{name} in a thread\n", end="") for _ in range(3)))
+
+    async def story() -> None:
+        async with working(app):
+            for task, last in (
+                (in_thread, ["WARNING at the end of {}", "to stderr"]),
+                (on_loop, ["{} in a thread"] * 3),
+            ):
+                jobs = {name: task.submit(name=name) for name in ("ann", "bob")}
+                for name, job in jobs.items():
+                    await job.wait.aio(timeout=60)
+                    wanted = [*(f"{name} {line}" for line in range(20)), *(line.format(name) for line in last)]
+                    assert job.log().splitlines() == wanted
+
+    before = sys.stdout, sys.stderr
+    asyncio.run(story())
+    assert (sys.stdout, sys.stderr) == before
+    printed = capsys.readouterr()
+    assert printed.out.count("\n") == 2 * (20 + 20 + 3)  # and at the worker
+    assert printed.err.count("to stderr\n") == 2
+
+
+def test_what_a_handler_left_behind_prints_in_no_log(app: interlock.App) -> None:
+    left: list[asyncio.Task[None]] = []
+    go_on = asyncio.Event()
+
+    @app.task
+    async def leave() -> None:
+        async def print_later() -> None:
+            await go_on.wait()
+            print("too late")
+
+        print("in time")
+        left.append(asyncio.create_task(print_later()))
+
+    @app.task
+    async def after() -> None:
+        go_on.set()
+        await left[0]
+        print("its own")
+
+    async def story() -> None:
+        async with working(app):
+            first = leave.submit()
+            await first.wait.aio(timeout=60)
+            second = after.submit()
+            await second.wait.aio(timeout=60)
+        assert (first.log(), second.log()) == ("in time\n", "its own\n")
 
     asyncio.run(story())
 

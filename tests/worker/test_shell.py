@@ -12,6 +12,7 @@ import pytest
 import interlock
 from interlock.kernel.commands import Submit, Work
 from interlock.kernel.errors import InterlockError
+from interlock.store.queries.views import notes_of
 from interlock.worker.loop import Worker
 from interlock.worker.shell import ShellSettings
 from tests.process.commands import is_alive, read_pids
@@ -77,6 +78,21 @@ async def test_exit_code_and_last_output_are_in_the_error(url: str, tmp_path: Pa
             stops = app.shell("false; echo never", attempts=1)
             with pytest.raises(interlock.Failed, match=r"exit code 1$"):
                 await stops.wait.aio()
+
+
+@on_loop
+async def test_the_last_forty_lines_are_in_the_error(tmp_path: Path) -> None:
+    with opened("sqlite://:memory:") as app:
+        async with working(app, shell=shell(tmp_path)):
+            many = app.shell("for n in $(seq 60); do echo line $n; done; exit 7", attempts=1)
+            await ended(many)
+            first, *lines = (many.look().error or "").splitlines()
+            assert first == "TransientError: the command ended with exit code 7"
+            assert lines == [f"line {number}" for number in range(21, 61)]
+            assert [note.kind for note in app.read(notes_of, many.unit) if note.kind == "traceback"] == []
+            wide = app.shell("for n in $(seq 60); do printf 'a b %.0s' $(seq 99); echo $n; done; exit 7", attempts=1)
+            await ended(wide)
+            assert (wide.look().error or "").endswith("a b 60"), "what comes last is never cut"
 
 
 @on_loop

@@ -14,6 +14,7 @@ from interlock.kernel.approvals import ballot
 from interlock.kernel.commands import Resource
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
+from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.policy import LEASED
 from interlock.kernel.rows import Note, PauseRow
 from interlock.kernel.timing import known_deadline
@@ -58,13 +59,25 @@ def explain_end(facts: Facts) -> Reason | None:
         return Reason(Category.CANCELLED, f"{facts.name} was cancelled {when} {by}{why}", details)
     if unit.outcome == Category.FAILURE:
         error = shorten(facts.view.body.error or "") or describe_culprit(facts) or last.reason
-        requeue = f"requeue it: interlock dead-letters requeue {facts.name}" if facts.lifecycle.leased else ""
         return Reason(
-            Category.FAILURE, f"{facts.name} failed {when}, attempt {unit.attempt}: {error}", drop_empty(requeue)
-        )
+            Category.FAILURE, f"{facts.name} failed {when}, attempt {unit.attempt}: {error}",
+            drop_empty(suggest_again(facts)),
+        )  # fmt: skip
     answer = f"{facts.name} is {unit.state} since {format_time(last.at)} {by}{why}"
     last_word = f"last heard at {format_time_relative(facts.worker.seen_at, facts.now)}" if facts.worker else ""
     return Reason(Category.CLOSED, answer, drop_empty(last_word, *describe_taken(facts)))
+
+
+def suggest_again(facts: Facts) -> str:
+    """Says how what failed is done again."""
+    if not facts.lifecycle.leased:
+        return ""
+    if facts.parent is not None and facts.lifecycles[facts.parent.unit.lifecycle].options.roll_up is RollUp.CRITICAL:
+        if facts.parent.unit.outcome is None and not facts.unit.decides:
+            return f"do it again: interlock workstream retry {facts.name}"
+        name = format_id(facts.parent.unit.lifecycle, facts.parent.unit.id)
+        return f"do it again: interlock workstream rerun {name} --failed"
+    return f"requeue it: interlock dead-letters requeue {facts.name}"
 
 
 def describe_culprit(facts: Facts) -> str:

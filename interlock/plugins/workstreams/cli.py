@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from interlock.cli.here import run_here
+from interlock.cli.here import make_worker, run_here
 from interlock.cli.options import DEFAULT, Actor, Id, Tenant, Url, Why, find_unit, get_actor, open_app
 from interlock.cli.output import Json, format_count, on_terminal, print_json, print_line, print_table
 from interlock.cli.submit import (
@@ -105,10 +105,11 @@ def submit_file(
             workstream.arguments.encode(arguments)
             print_line(f"workstream '{spec.name}' with {format_count(len(spec.tasks), 'task')} can be submitted")
             return
+        worker = make_worker(client, shell_sandbox, spec.repo) if here else None
         stream = workstream.submit(**arguments, **options, by=get_actor(actor))
         print_made(stream, len(spec.tasks), json)
-        if here:
-            run_here(client, stream, shell_sandbox, spec.repo)
+        if worker is not None:
+            run_here(worker, stream)
 
 
 def print_made(stream: WorkstreamRun, count: int, json: bool) -> None:

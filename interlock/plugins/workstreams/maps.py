@@ -19,7 +19,7 @@ from interlock.core.advance import Stamp, advance
 from interlock.core.effective_policy import policy_of
 from interlock.core.notes import note
 from interlock.core.outcomes import keep_result
-from interlock.core.places import find_place, load_places
+from interlock.core.places import find_place, find_taken_name
 from interlock.core.submit import create_ready, create_unit
 from interlock.core.validation import encode_policy, policy_values
 from interlock.kernel.commands import Work
@@ -35,7 +35,7 @@ from interlock.plugins.workstreams.queries import (
     read_needs,
     read_result,
 )
-from interlock.plugins.workstreams.tasks import take_one
+from interlock.plugins.workstreams.tasks import FailureOutput, take_one
 from interlock.store.flush import add_counts
 from interlock.store.queries.for_verbs import has_note, read_notes
 from interlock.store.unit_of_work import UnitOfWork
@@ -62,8 +62,9 @@ def run_map(tx: UnitOfWork, unit: Unit) -> bool:
         return True
     try:
         items = read_items(tx, unit, own.map)
+        refuse_taken_names(tx, unit, len(items))
     except InterlockError as wrong:
-        refuse(tx, unit, str(wrong))
+        refuse(tx, unit, str(wrong), is_allowed=own.allow_failure)
         return True
     make_items(tx, unit, own, own.map, items)
     if not items:
@@ -71,8 +72,12 @@ def run_map(tx: UnitOfWork, unit: Unit) -> bool:
     return True
 
 
-def refuse(tx: UnitOfWork, unit: Unit, error: str) -> None:
-    """A map that cannot be done has failed, and says why."""
+def refuse(tx: UnitOfWork, unit: Unit, error: str, *, is_allowed: bool) -> None:
+    """A map that cannot be done has failed, and says why; one that may fail is completed with that."""
+    if is_allowed:
+        keep_result(tx, unit, msgspec.json.encode(FailureOutput(error)).decode())
+        advance(tx, unit, "gather", Stamp("engine", "its failure is allowed"))
+        return
     body = tx.body(unit)
     body.error = error
     tx.change(body)
@@ -95,6 +100,14 @@ def read_items(tx: UnitOfWork, unit: Unit, own: MapOptions) -> list[Any]:
     return value
 
 
+def refuse_taken_names(tx: UnitOfWork, unit: Unit, count: int) -> None:
+    """Raises InterlockError if another task has the name of an element."""
+    name = policy_of(tx.body(unit)).step or ""
+    taken = find_taken_name(tx, tx.unit(unit.parent or 0), [name_item(name, index) for index in range(count)])
+    if taken is not None:
+        raise InterlockError(f"map: another task is called '{taken}', as an element of '{name}' is")
+
+
 def make_items(tx: UnitOfWork, unit: Unit, own: WorkstreamOptions, given: MapOptions, items: Sequence[Any]) -> None:
     """A task for each element; the map needs them all."""
     body = tx.body(unit)
@@ -108,7 +121,6 @@ def make_items(tx: UnitOfWork, unit: Unit, own: WorkstreamOptions, given: MapOpt
     )  # fmt: skip
     if given.at_once is not None:
         base = take_one(base, LIMIT.format(unit.id), given.at_once)
-    load_places(tx, parent.id, [name_item(name, index) for index in range(len(items))])
     done = find_done(tx, unit, name, len(items))
     stamp = Stamp("engine", f"element of {name}", f"{format_id(unit.lifecycle, unit.id)}:{unit.version}")
     for index, item in enumerate(items):

@@ -19,7 +19,7 @@ from interlock.core.operator_verbs import make_again_stamp
 from interlock.core.outcomes import keep_result
 from interlock.core.places import is_counted, take_place
 from interlock.kernel.commands import Requeue, Rerun, Submitted
-from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.errors import InterlockError
 from interlock.kernel.graph import reachable
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
@@ -49,6 +49,8 @@ def rerun_workstream(tx: UnitOfWork, old: Unit, command: Requeue | Rerun) -> Sub
         return None
     if command.step is not None:
         raise InterlockError(f"a {old.lifecycle} has tasks and no steps; say from_task instead of step")
+    if command.failed and command.from_task is not None:
+        raise InterlockError("failed and from_task are not allowed together; say which tasks are done again by one")
     tasks, replaced = list_counting_tasks(tx, old)
     if not tasks:
         raise InterlockError(f"{format_id(old.lifecycle, old.id)} has no task; there is nothing to do again")
@@ -127,14 +129,14 @@ def list_needs(
 def choose_kept(
     command: Rerun, tasks: Mapping[int, OldTask], needs: Mapping[int, Iterable[Need]]
 ) -> tuple[set[int], set[int]]:
-    """The tasks that are taken over, and those of which parts may be. Raises Unknown if none has the name."""
+    """The tasks that are taken over, and those of which parts may be. Raises InterlockError if none has the name."""
     completed = {unit for unit, task in tasks.items() if task.unit.outcome == Category.SUCCESS}
     if command.from_task is None:
         return (completed, set(tasks)) if command.failed else (set(), set())
     first = [unit for unit, task in tasks.items() if task.name == command.from_task]
     if not first:
         names = name_all([task.name for task in tasks.values() if task.name is not None])
-        raise Unknown(f"there is no task '{command.from_task}'; there are {names or 'none with a name'}")
+        raise InterlockError(f"there is no task '{command.from_task}'; there are {names or 'none with a name'}")
     after = find_after(first, needs)
     return completed - after, tasks.keys() - after
 
