@@ -1,4 +1,4 @@
-"""How git is run: with a cleared environment, without hooks and prompts, within a time, and in its own process tree.
+"""How git is run: with a cleared environment, without hooks and prompts, within a time, and so that nothing is left.
 
 What git does depends on much that the caller does not see: the configuration of the system, of the user and of the
 repository, variables, hooks, attributes. A repository may belong to somebody who is trusted less than the program that
@@ -14,8 +14,11 @@ reads it: whoever may write to a worktree can also write to the configuration of
 
 import os
 import re
+import selectors
 import shutil
 import subprocess
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,11 +26,14 @@ from pathlib import Path
 
 from interlock.kernel.errors import InterlockError
 from interlock.process import ProcessLimits, run
+from interlock.process.run import CHUNK, name_signal
 
 PROTOCOLS = ("file", "https", "ssh")
 OLDEST = (2, 38)  # the first whose merge-tree writes a tree
 SECONDS = 60.0
 OUTPUT_MAX = 64 << 20  # bytes
+# What only reads, whatever its arguments are here. `status` and `diff` are not among them: they look into submodules.
+READING = ("cat-file", "config", "diff-tree", "for-each-ref", "ls-tree", "merge-base", "rev-parse", "version")
 PATHS = "/usr/local/bin:/usr/bin:/bin"
 ENVIRONMENT = {
     "HOME": "/nonexistent", "LC_ALL": "C", "TZ": "UTC",
@@ -53,6 +59,20 @@ CREDENTIALS = re.compile(r"(://)[^/\s@]+@")
 
 class GitError(InterlockError):
     """Git refused, failed or took too long; the text is git's own, without credentials."""
+
+
+class GitTookTooLong(GitError):
+    """Git was ended, because its time was over."""
+
+    def __init__(self, words: str, seconds: float) -> None:
+        super().__init__(f"git {words}: it took longer than {seconds:g} s and was ended")
+
+
+class GitWroteTooMuch(GitError):
+    """Git was ended, because nobody can use that much."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(f"git {words}: it wrote more than {OUTPUT_MAX >> 20} MiB and was ended")
 
 
 class BranchMoved(GitError):
@@ -148,18 +168,20 @@ def run_git_program(
     }  # fmt: skip
     if finishes:
         return run_to_its_end([program, *configured, *arguments], directory, variables, stdin, seconds)
+    if arguments[0] in READING and not stdin:
+        return run_reading([program, *configured, *arguments], directory, variables, " ".join(arguments[:2]), seconds)
     end = run(
         [program, *configured, *arguments], directory=directory, environment=variables, stdin=stdin,
         on_output=lambda stream, data: outputs[stream].append(data),
         limits=ProcessLimits(seconds=seconds, output_bytes=OUTPUT_MAX),
     )  # fmt: skip
-    words = "git " + " ".join(arguments[:2])
+    words = " ".join(arguments[:2])
     if end.stopped == "time":
-        raise GitError(f"{words}: it took longer than {seconds:g} s and was ended")
+        raise GitTookTooLong(words, seconds)
     if end.stopped == "output":
-        raise GitError(f"{words}: it wrote more than {OUTPUT_MAX >> 20} MiB and was ended")
+        raise GitWroteTooMuch(words)
     if end.exit_code is None:
-        raise GitError(f"{words}: it was ended by {end.signal}")
+        raise GitError(f"git {words}: it was ended by {end.signal}")
     return GitResult(end.exit_code, b"".join(outputs["out"]), b"".join(outputs["err"]).decode(errors="replace"))
 
 
@@ -173,8 +195,46 @@ def run_to_its_end(
             start_new_session=True, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise GitError(f"git: it took longer than {seconds:g} s and was ended") from None
+        raise GitTookTooLong("", seconds) from None
     return GitResult(done.returncode, done.stdout, done.stderr.decode(errors="replace"))
+
+
+def run_reading(
+    argv: Sequence[str], directory: str | Path, environment: Mapping[str, str], words: str, seconds: float
+) -> GitResult:
+    """Runs git where it only reads: it starts no other program then, so no supervisor must hold a tree of them.
+
+    That takes a tenth of the processor time. Raises GitError if it took too long or wrote too much.
+    """
+    ends_at, parts, size = time.monotonic() + seconds, list[bytes](), 0
+    with tempfile.TemporaryFile() as errors, selectors.DefaultSelector() as selector:
+        running = subprocess.Popen(
+            argv, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+            start_new_session=True,
+        )  # fmt: skip
+        assert running.stdout
+        try:
+            selector.register(running.stdout, selectors.EVENT_READ)
+            while selector.select(max(0.0, ends_at - time.monotonic())):
+                data = os.read(running.stdout.fileno(), CHUNK)
+                if not data:
+                    break
+                parts.append(data)
+                size += len(data)
+                if size > OUTPUT_MAX:
+                    raise GitWroteTooMuch(words)
+            code = running.wait(max(0.0, ends_at - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise GitTookTooLong(words, seconds) from None
+        finally:
+            running.stdout.close()
+            if running.returncode is None:
+                running.kill()
+                running.wait()
+        errors.seek(0)
+        if code < 0:
+            raise GitError(f"git {words}: it was ended by {name_signal(-code)}")
+        return GitResult(code, b"".join(parts), errors.read().decode(errors="replace"))
 
 
 def read_setting_names(program: str, directory: str | Path, environment: Mapping[str, str]) -> list[str]:

@@ -71,6 +71,7 @@ class Repository:
             GitError: there is no repository.
         """
         self.seconds = seconds
+        self.known: set[str] = set()  # ids of commits that were there
         for word in (name, email):
             if not isinstance(word, str) or not word.strip() or re.search(r"[\x00-\x1f<>]", word):
                 raise InterlockError(f"the author {word!r} is not allowed; allowed is a line without < and >")
@@ -108,7 +109,11 @@ class Repository:
 
     def resolve(self, revision: str) -> str:
         """Returns the id of the commit that a revision names. Raises GitError if there is none."""
-        return self.find(f"{check_revision(revision)}^{{commit}}", revision)
+        if revision in self.known:
+            return revision
+        commit = self.find(f"{check_revision(revision)}^{{commit}}", revision)
+        self.known.add(commit)
+        return commit
 
     def read_tree_id(self, revision: str) -> str:
         """Returns the id of the tree of a revision: equal ids are equal files. Raises GitError if there is none."""
@@ -313,13 +318,17 @@ class Repository:
         return bool(self.git_in(path, "status", "--porcelain", "-z", "--no-renames").out)
 
     def commit_dirty(
-        self, path: str | Path, message: str = "The working tree as it is", *, tracked: bool = False
-    ) -> str:
+        self, path: str | Path, message: str = "The working tree as it is", *, tracked: bool = False,
+        ignores: str = os.devnull,
+    ) -> str:  # fmt: skip
         """Makes a commit of a worktree as it is, new files among them, and changes nothing there.
 
         Neither its branch nor its index moves. Ignored files are left out, and with `tracked` all that git does not
         track. Returns the id of the commit, which is that of the checkout if nothing has changed. Nothing refers to the
         commit: a branch must keep it.
+
+        Parameters:
+            ignores: a file that says what is ignored beside what the repository itself ignores.
         """
         if not isinstance(message, str) or not message.strip() or "\0" in message:
             raise InterlockError("a commit needs a message, which is text without NUL")
@@ -329,7 +338,10 @@ class Repository:
             if os.path.exists(os.path.join(own, "index")):
                 shutil.copy2(os.path.join(own, "index"), index)  # by its time git knows which files to look into
             variables = {"GIT_INDEX_FILE": index}
-            self.git_in(path, "add", "--update" if tracked else "--all", "--", ".", environment=variables)
+            self.git_in(
+                path, "add", "--update" if tracked else "--all", "--", ".", environment=variables,
+                settings={"core.excludesFile": ignores},
+            )  # fmt: skip
             tree = self.git_in(path, "write-tree", environment=variables).text
         head = self.git_in(path, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", accepted=(0, 1)).text
         if head and self.read_tree_id(head) == tree:

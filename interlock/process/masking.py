@@ -7,7 +7,7 @@ as one. What is held back is always shorter than the longest secret.
 
 import base64
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import quote, quote_plus
 
 from interlock.kernel.errors import InterlockError
@@ -79,8 +79,20 @@ def list_spellings(secret: str | bytes) -> Iterator[bytes]:
     if len(value.strip()) < SECRET_MIN:
         raise InterlockError(f"a secret of fewer than {SECRET_MIN} bytes cannot be masked; give a longer one")
     lines = [line.strip() for line in value.splitlines()]
-    whole = value[: len(value) // 3 * 3]  # base64 of these bytes is the same whatever comes after them
-    encoded = [encode(text).rstrip(b"=") for text in (value, whole) for encode in ENCODERS]
+    encoded = [text for encode in ENCODERS for text in list_encoded(value, encode)]
     for text in (value, *lines, *encoded, quote(value, safe="").encode(), quote_plus(value).encode()):
         if len(text) >= SECRET_MIN:
             yield text
+
+
+def list_encoded(value: bytes, encode: Callable[[bytes], bytes]) -> Iterator[bytes]:
+    """Lists how a value is written in base64: alone, and behind other bytes, as a password is behind its user's name.
+
+    Three bytes are four letters, so there are three ways, by how many bytes stand before. Letters that depend on what
+    stands before or behind are left out.
+    """
+    yield encode(value).rstrip(b"=")
+    for before in range(3):
+        shared = -(-before * 4 // 3)  # letters that say something of what stands before too
+        size = before + len(value)
+        yield encode(bytes(before) + value)[shared : size * 4 // 3]

@@ -315,6 +315,7 @@ def describe_exit(code: int) -> str:
 
 
 def kill(group: int, number: signal.Signals) -> None:
+    """Sends a signal to the processes of a group, if there are any that may get it."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 
