@@ -29,13 +29,14 @@ from interlock.plugins.ci.options import RUN
 from interlock.plugins.ci.orders import PLAN_TASK
 from interlock.plugins.ci.queries import CiRunRow, list_ci_attempts, list_ci_jobs, list_ci_runs
 from interlock.store.queries.views import Filter, listing
-from interlock.worker.ci import remove_worktree
+from interlock.worker.ci_worktrees import remove_worktree
 
 RUNS_KEPT, ARCHIVED_AT_ONCE = 50, 10
 SLOTS = 64  # processes that run jobs of one repository at a time
 DIED = "the process that ran it has ended"
 ENDER = "interlock ci"
 OPEN_MAX = 1_000  # jobs that plan runs and have not ended
+JOB_LIFECYCLE = "job"  # of the jobs that plan runs
 STATE_FOLDER = "interlock"  # in the common folder of a repository
 
 
@@ -89,6 +90,7 @@ def take_slot(local: LocalCi) -> Iterator[str]:
         queue = f"ci-{number}"
         if (lock := try_lock(local, queue)) is not None:
             try:
+                end_dead_runs_of(local, queue)  # whoever had it may have died since this command began
                 yield queue
             finally:
                 os.close(lock)
@@ -110,31 +112,40 @@ def try_lock(local: LocalCi, queue: str) -> int | None:
 # What the dead left.
 
 
-def end_dead_runs(local: LocalCi) -> list[int]:
-    """End the runs whose process is gone, and removes their worktrees. Returns those runs."""
-    ended = []
-    for run in local.app.read(list_ci_runs, open_only=True):
-        lock = try_lock(local, run.queue)
+def end_dead_runs(local: LocalCi) -> None:
+    """End the runs whose process is gone, and remove their worktrees."""
+    for queue in {run.queue for run in local.app.read(list_ci_runs, open_only=True)}:
+        lock = try_lock(local, queue)
         if lock is not None:
             try:
-                end_run(local, run)
-                ended.append(run.unit)
+                end_dead_runs_of(local, queue)
             finally:
                 os.close(lock)
     remove_left_worktrees(local)
-    return ended
 
 
-def end_run(local: LocalCi, run: CiRunRow) -> None:
-    """End a run that nobody works for: a cancel, and a revoked lease for each attempt that somebody held."""
+def end_dead_runs_of(local: LocalCi, queue: str) -> None:
+    """End the open runs of a slot that is locked here: nobody works for them any more."""
+    for run in local.app.read(list_ci_runs, open_only=True):
+        if run.queue == queue:
+            end_run(local, run, DIED)
+    end_plan_jobs(local, queue, DIED)
+
+
+def end_run(local: LocalCi, run: CiRunRow, reason: str) -> None:
+    """End a run that nobody works for: a failed plan, or a cancel and a revoked lease for each attempt that is held."""
     if local.app.lifecycles[RUN].allows(run.state, "plan"):
-        send(local, Plan(unit=run.unit, failed=DIED, actor=ENDER))
-        for job in local.app.read(listing, Filter(task=PLAN_TASK, queue=run.queue), OPEN_MAX):
-            if job.unit.outcome is None:
-                send(local, Cancel(unit=job.unit.id, hard=True, reason=DIED, actor=ENDER))
+        send(local, Plan(unit=run.unit, failed=reason, actor=ENDER))
         return
-    send(local, Cancel(unit=run.unit, reason=DIED, actor=ENDER))
-    revoke_attempts(local, run.unit, DIED)
+    send(local, Cancel(unit=run.unit, reason=reason, actor=ENDER))
+    revoke_attempts(local, run.unit, reason)
+
+
+def end_plan_jobs(local: LocalCi, queue: str, reason: str) -> None:
+    """End the jobs of a slot that plan runs, and have not ended."""
+    open_states = tuple(sorted(local.app.lifecycles[JOB_LIFECYCLE].unsettled))
+    for job in local.app.read(listing, Filter(task=PLAN_TASK, queue=queue, states=open_states), OPEN_MAX):
+        send(local, Cancel(unit=job.unit.id, hard=True, reason=reason, actor=ENDER))
 
 
 def revoke_attempts(local: LocalCi, run: int, reason: str) -> None:

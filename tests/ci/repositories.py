@@ -1,5 +1,6 @@
 """Repositories with a config, and runs of it inside the test's own process."""
 
+import hashlib
 import json
 import time
 from collections.abc import Callable
@@ -36,6 +37,14 @@ def states(done: Done) -> dict[str, str]:
 def classes(done: Done) -> dict[str, list[Any]]:
     """The jobs of a run, with the classes of their attempts."""
     return {job["name"]: [each["class"] for each in job["attempts"]] for job in json.loads(done.out)["jobs"]}
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    """All files of a repository, those of git too but for its objects and what belongs to the runs."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
+    ours = ("objects", "interlock", "worktrees")
+    kept = (path for path in files if ".git" not in path.parts or not {*path.parts} & {*ours})
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
 
 
 def open_runs(folder: Path) -> App:

@@ -1,7 +1,6 @@
 """`interlock ci run` and what looks at its runs, by real git, real processes and real files."""
 
 import contextlib
-import hashlib
 import json
 import os
 import signal
@@ -14,7 +13,7 @@ import pytest
 from interlock.audit.laws import audit
 from interlock.kernel.lifecycle import Category
 from interlock.store.queries.views import Filter, events_of, listing
-from tests.ci.repositories import ci, classes, make_repository, open_runs, states, wait_until
+from tests.ci.repositories import ci, classes, fingerprint, make_repository, open_runs, states, wait_until
 from tests.conftest import COMMAND
 from tests.git.repositories import commit_files, git, write_files
 
@@ -31,14 +30,6 @@ def _own_folder_for_worktrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-
-
-def fingerprint(folder: Path) -> dict[str, str]:
-    """All files of a repository, those of git too but for its objects and what belongs to the runs."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
-    ours = ("objects", "interlock", "worktrees")
-    kept = (path for path in files if ".git" not in path.parts or not {*path.parts} & {*ours})
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
 
 
 def left_over(folder: Path) -> list[str]:
@@ -152,7 +143,7 @@ def test_a_job_that_was_reused_is_not_reused_for_longer_than_its_result_counts(
     say = ci(place)
     say("run")
     assert classes(say("run", "--json")) == {"a": ["reused"]}
-    monkeypatch.setattr("interlock.worker.ci.REUSED_FOR_US", 0)
+    monkeypatch.setattr("interlock.worker.ci_planning.REUSED_FOR_US", 0)
     assert classes(say("run", "--json")) == {"a": ["success"]}
 
 

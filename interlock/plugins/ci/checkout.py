@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from interlock.git import GitError, Repository
+from interlock.git import Repository
 from interlock.git.command import run_git
 from interlock.kernel.errors import InterlockError
 from interlock.plugins.ci.config import CONFIG_FILE, CiConfig
@@ -20,6 +20,7 @@ from interlock.plugins.ci.requests import PlanRequest
 
 MAIN_BRANCHES = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/remotes/origin/master",
                  "refs/heads/main", "refs/heads/master")  # fmt: skip
+ATTRIBUTES, FILES_READ = ".gitattributes", 20
 SUBMODULE = "160000"  # the mode of one in a tree
 
 
@@ -65,7 +66,22 @@ def find_checkout(folder: str | Path) -> Checkout:
 
 def take_snapshot(checkout: Checkout, *, tracked: bool = False) -> WorkingTree:
     """Returns the working tree as it is; with `tracked` without the files that git does not track."""
-    return read_tree(checkout, checkout.repository.commit_dirty(checkout.root, tracked=tracked))
+    commit = checkout.repository.commit_dirty(checkout.root, tracked=tracked, ignores=find_own_ignores())
+    return read_tree(checkout, commit)
+
+
+def find_own_ignores() -> str:
+    """Returns the file in which a user says what git ignores in all repositories; the empty file if there is none."""
+    home = os.path.expanduser("~")
+    folder = os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config"), "git")
+    for file in (os.path.join(home, ".gitconfig"), os.path.join(folder, "config")):
+        if os.path.isfile(file):
+            words = ("config", "--file", file, "--includes", "--type=path", "--get", "core.excludesFile")
+            named = run_git(words, directory="/", environment={"HOME": home}, accepted=(0, 1, 128))
+            if named.code == 0:
+                return named.text
+    ignores = os.path.join(folder, "ignore")
+    return ignores if os.path.isfile(ignores) else os.devnull
 
 
 def read_tree(checkout: Checkout, commit: str) -> WorkingTree:
@@ -125,8 +141,8 @@ def find_notices(checkout: Checkout, snapshot: WorkingTree) -> list[str]:
             f"submodules are empty folders in jobs ({', '.join(submodules[:3])}{', …' if submodules[3:] else ''}); "
             "a step with `git submodule update --init` fills them"
         )
-    attributes = next((path for path in snapshot.tree if path == ".gitattributes"), None)
-    if attributes and b"filter=lfs" in checkout.repository.read_file(snapshot.commit, attributes):
+    attributes = [path for path in snapshot.tree if os.path.basename(path) == ATTRIBUTES and is_file(snapshot, path)]
+    if any(b"filter=lfs" in checkout.repository.read_file(snapshot.commit, path) for path in attributes[:FILES_READ]):
         notices.append("files of Git LFS are pointers in jobs; a step with `git lfs pull` fetches them")
     return notices
 
@@ -176,7 +192,7 @@ def read_request(
 def compare(checkout: Checkout, snapshot: WorkingTree, base: str | None) -> tuple[str, tuple[str, ...] | None, str]:
     """Returns the commit with which a working tree is compared, the paths that differ, and why those are not known."""
     repository = checkout.repository
-    name = base or next((ref for ref in MAIN_BRANCHES if exists(repository, ref)), None)
+    name = base or find_main_branch(repository)
     if name is None:
         return "", None, "there is no main branch to compare with, so everything is planned"
     shown = name.removeprefix("refs/heads/").removeprefix("refs/remotes/")
@@ -193,13 +209,10 @@ def compare(checkout: Checkout, snapshot: WorkingTree, base: str | None) -> tupl
     return start, tuple(sorted(make_printable(path) for path in changed)), ""
 
 
-def exists(repository: Repository, name: str) -> bool:
-    """Returns whether a reference is there."""
-    try:
-        repository.resolve(name)
-    except GitError:
-        return False
-    return True
+def find_main_branch(repository: Repository) -> str | None:
+    """Returns the first of the references that may be the main branch; None if there is none."""
+    there = repository.git("for-each-ref", "--format=%(refname)", *MAIN_BRANCHES).text.split("\n")
+    return next((name for name in MAIN_BRANCHES if name in there), None)
 
 
 def make_printable(path: str) -> str:

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli import ci_look
+from interlock.cli import ci_again, ci_kept, ci_look
 from interlock.cli.ci_local import open_local
+from interlock.cli.ci_options import HERE, AtOnce, Folder, Sandbox
 from interlock.cli.ci_run import LocalOptions, run_locally, snapshot_tree
 from interlock.cli.output import FINDING, Json, format_count, print_json, print_line, print_table, write_file
 from interlock.kernel.errors import InterlockError
@@ -25,18 +26,20 @@ app = typer.Typer(
 )
 app.command("list")(ci_look.list_runs)
 app.command("show")(ci_look.show_run)
-app.command("log")(ci_look.print_logs)
-app.command("artifacts")(ci_look.show_artifacts)
+app.command("log")(ci_kept.print_logs)
+app.command("artifacts")(ci_kept.show_artifacts)
 app.command("tests")(ci_look.list_tests)
 app.command("flaky")(ci_look.list_flaky)
 app.command("why")(ci_look.explain_job)
-app.command("rerun")(ci_look.rerun)
-app.command("retry")(ci_look.retry_job)
-app.command("cancel")(ci_look.cancel)
-Folder = Annotated[
-    Path, typer.Option("--folder", "-C", metavar="FOLDER", help="A folder of the repository (default: this one).")
+app.command("rerun")(ci_again.rerun)
+app.command("retry")(ci_again.retry_job)
+app.command("cancel")(ci_again.cancel)
+BaseRevision = Annotated[
+    str | None, typer.Option("--base", metavar="REV", help="Compare with this (default: the main branch).")
 ]
-HERE = Path(".")
+Event = Annotated[str, typer.Option("--event", help=f"As if this had happened: {', '.join(EVENTS)}.")]
+Branch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="As if on this branch.")]
+Tag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="As if for this tag.")]
 
 
 @app.command("init")
@@ -117,12 +120,10 @@ def read_config_file(path: Path) -> bytes:
 @app.command("plan")
 def plan_change(
     explain: Annotated[bool, typer.Option("--explain", help="Say why each job runs or is left out.")] = False,
-    base: Annotated[
-        str | None, typer.Option(metavar="REV", help="Compare with this (default: the main branch).")
-    ] = None,
-    event: Annotated[str, typer.Option(help=f"As if this had happened: {', '.join(EVENTS)}.")] = "manual",
-    branch: Annotated[str | None, typer.Option(metavar="NAME", help="As if on this branch.")] = None,
-    tag: Annotated[str | None, typer.Option(metavar="NAME", help="As if for this tag.")] = None,
+    base: BaseRevision = None,
+    event: Event = "manual",
+    branch: Branch = None,
+    tag: Tag = None,
     folder: Folder = HERE,
     json: Json = False,
 ) -> None:
@@ -142,18 +143,14 @@ def run_jobs(
     jobs: Annotated[
         list[str] | None, typer.Argument(metavar="[JOB]…", help="Only these, and those that they need.")
     ] = None,
-    base: Annotated[
-        str | None, typer.Option(metavar="REV", help="Compare with this (default: the main branch).")
-    ] = None,
-    event: Annotated[str, typer.Option(help=f"As if this had happened: {', '.join(EVENTS)}.")] = "manual",
-    branch: Annotated[str | None, typer.Option(metavar="NAME", help="As if on this branch.")] = None,
-    tag: Annotated[str | None, typer.Option(metavar="NAME", help="As if for this tag.")] = None,
+    base: BaseRevision = None,
+    event: Event = "manual",
+    branch: Branch = None,
+    tag: Tag = None,
     no_reuse: Annotated[bool, typer.Option("--no-reuse", help="Run also what an earlier run has done.")] = False,
     tracked: Annotated[bool, typer.Option("--tracked", help="Without files that git does not track.")] = False,
-    sandbox: Annotated[
-        bool, typer.Option("--sandbox", help="In bubblewrap, without network unless a job asks for it.")
-    ] = False,
-    at_once: Annotated[int | None, typer.Option("--at-once", "-j", min=1, max=64, help="Jobs at a time.")] = None,
+    sandbox: Sandbox = False,
+    at_once: AtOnce = None,
     folder: Folder = HERE,
     json: Json = False,
 ) -> None:
@@ -164,7 +161,7 @@ def run_jobs(
     check_event(event, branch, tag)
     with open_local(folder) as local:
         branch = find_branch(local.checkout, branch, tag)
-        commit, terms, labels = snapshot_tree(local, branch=branch, base=base, tracked=tracked, quiet=json)
+        commit, terms, labels = snapshot_tree(local, branch=branch, tracked=tracked, quiet=json)
         order = PlanOrder(
             run=0, commit=commit, base=base, event=event, branch=branch, tag=tag, only=tuple(jobs or ()),
             reuse=not no_reuse,
@@ -172,13 +169,8 @@ def run_jobs(
         options = LocalOptions(
             order=order, terms=terms, labels=labels, sandbox=sandbox, json=json, at_once=at_once or os.cpu_count() or 1
         )
-        exit_with(run_locally(local, options))
-
-
-def exit_with(code: int) -> None:
-    """Ends with an exit code. Raises typer.Exit unless it is 0."""
-    if code:
-        raise typer.Exit(code)
+        if code := run_locally(local, options):
+            raise typer.Exit(code)
 
 
 def check_event(event: str, branch: str | None, tag: str | None) -> None:

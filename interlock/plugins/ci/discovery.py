@@ -1,11 +1,13 @@
 """Which jobs a repository has that says nothing: from the files at its root, and what a few of them hold.
 
 Every kind of project gives commands for three jobs: build, test and lint. A target of a Makefile comes first, since it
-is what the project itself calls so. Test and lint need the build; lint may fail.
+is what the project itself calls so. Test and lint need the build. Lint may fail, unless it is all that there is: then a
+run that cannot fail would say nothing.
 """
 
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -21,8 +23,10 @@ INSTALLS = {
 READ_FILES = (*MAKEFILES, "pyproject.toml", "setup.cfg", "tox.ini", "requirements.txt", "requirements-dev.txt",
               "package.json")  # fmt: skip
 TARGET = re.compile(r"^([A-Za-z0-9_.-]+(?:[ \t]+[A-Za-z0-9_.-]+)*)[ \t]*::?(?![:=])", re.MULTILINE)
+TEST_FILE = re.compile(r"(^|/)(test_[^/]*|[^/]*_test)\.py$")
 STAGES = ("build", "test", "lint")
-SHELL_FILES = "git ls-files -z '*.sh' | xargs -0 -n 1 sh -n"
+# Whether scripts can be read: by the shell that runs the step, without a repository, which a sandbox has not.
+SHELL_FILES = """find . -name '*.sh' -type f -print0 | xargs -0 -n 1 "${BASH:-sh}" -n"""
 Commands = dict[str, list[str]]  # of a stage
 
 
@@ -34,7 +38,7 @@ def discover(paths: Collection[str], texts: Mapping[str, str]) -> CiConfig | Non
         texts: what those of `READ_FILES` hold that are there.
     """
     kinds: tuple[Callable[[Collection[str], Mapping[str, str]], Commands], ...] = (
-        find_make, find_python, find_node, find_go, find_rust, find_shell,
+        find_shell, find_make, find_python, find_node, find_go, find_rust,  # scripts first: others bring some of theirs
     )  # fmt: skip
     by_make = find_make(paths, texts)
     stages: Commands = {}
@@ -44,16 +48,17 @@ def discover(paths: Collection[str], texts: Mapping[str, str]) -> CiConfig | Non
                 stages.setdefault(stage, []).extend(commands)
     if not stages:
         return None
-    jobs = {stage: make_job(stage, stages[stage], "build" in stages) for stage in STAGES if stage in stages}
-    return CiConfig(jobs=jobs)
+    return CiConfig(jobs={stage: make_job(stage, stages) for stage in STAGES if stage in stages})
 
 
-def make_job(stage: str, commands: list[str], has_build: bool) -> CiJob:
+def make_job(stage: str, stages: Commands) -> CiJob:
     """Returns the job of a stage."""
+    commands = stages[stage]
     network = any(re.search(r"\b(pip|npm|pnpm|yarn|go|cargo) ", command) for command in commands)
     return CiJob(
         steps=tuple(CiStep(run=command) for command in commands),
-        needs=("build",) if stage != "build" and has_build else (), allow_failure=stage == "lint", network=network,
+        needs=("build",) if stage != "build" and "build" in stages else (),
+        allow_failure=stage == "lint" and len(stages) > 1, network=network,
     )  # fmt: skip
 
 
@@ -62,8 +67,9 @@ def find_make(paths: Collection[str], texts: Mapping[str, str]) -> Commands:
     text = next((texts[name] for name in MAKEFILES if name in texts), "")
     targets = {word for line in TARGET.findall(text) for word in line.split()}
     stages = {stage: [f"make {stage}"] for stage in STAGES if stage in targets}
-    if "check" in targets and "test" not in stages:
-        stages["test"] = ["make check"]
+    for stage, other in (("build", "all"), ("test", "check")):
+        if other in targets:
+            stages.setdefault(stage, [f"make {other}"])
     return stages
 
 
@@ -76,7 +82,7 @@ def find_python(paths: Collection[str], texts: Mapping[str, str]) -> Commands:
     if not is_package and "requirements.txt" not in paths and not any("/" not in path for path in modules):
         return {}
     every = "\n".join(texts.values())
-    tests = any(re.search(r"(^|/)(test_[^/]*|[^/]*_test)\.py$", path) for path in modules)
+    tests = [path for path in modules if TEST_FILE.search(path)]
     by_pytest = bool(re.search(r"\bpytest\b", every)) or "conftest.py" in paths or "tests/conftest.py" in paths
     linter = next(
         (
@@ -95,11 +101,24 @@ def find_python(paths: Collection[str], texts: Mapping[str, str]) -> Commands:
     if tests and by_pytest:
         stages["test"] = [*setup, ".venv/bin/pip install pytest", ".venv/bin/python -m pytest"]
     elif tests:
-        stages["test"] = [*setup, f"{'.venv/bin/python' if setup else 'python3'} -m unittest discover"]
+        python = ".venv/bin/python" if setup else "python3"
+        stages["test"] = [*setup, *(f"{python} -m unittest discover{words}" for words in find_unittests(paths, tests))]
     if linter:
         words = "ruff check ." if linter == "ruff" else "flake8 --exclude .venv"
         stages["lint"] = ["python3 -m venv .venv", f".venv/bin/pip install {linter}", f".venv/bin/python -m {words}"]
     return stages
+
+
+def find_unittests(paths: Collection[str], tests: Collection[str]) -> list[str]:
+    """Returns with which words `unittest discover` finds tests: it looks into packages only, and for one pattern."""
+    starts: set[tuple[str, str]] = set()
+    for path in tests:
+        folder, _, name = path.rpartition("/")
+        while folder and f"{folder}/__init__.py" in paths:
+            folder = folder.rpartition("/")[0]
+        pattern = "" if name.startswith("test") else " -p '*_test.py'"
+        starts.add((f" -s {shlex.quote(folder)}" if folder else "", pattern))
+    return sorted(start + pattern for start, pattern in starts)
 
 
 def find_node(paths: Collection[str], texts: Mapping[str, str]) -> Commands:
