@@ -228,6 +228,12 @@ class Context(Protocol):
     def saved(self) -> Any:
         """What the last checkpoint of an earlier attempt said; None if there was none."""
 
+    def emit(self, text: str) -> None:
+        """Streams text while this runs, such as the words of a model: it is in the log of the job, as it comes.
+
+        If the work is done again, what was emitted outside of recorded steps is followed by a mark that voids it.
+        """
+
     def progress(self, done: float, text: str = "") -> None:
         """How far it is, from 0 to 1; told with the next report, so it costs nothing to say often."""
 

@@ -5,9 +5,10 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from interlock.kernel.errors import InterlockError, Unknown
+from interlock.plugins.evidence.log_feed import make_void_part
 from interlock.plugins.evidence.queries import ArtifactInfo, LogPart, list_artifacts, list_logs, read_log_part
 
 if TYPE_CHECKING:
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
 PART = 1024 * 1024  # bytes of a log that are read together
 POLL_SECONDS = 0.25  # between two looks at a log that is being written
 DROPPED = "\n[{} bytes were dropped here]\n"
+VOID = "\n[void: what attempt {} emitted above, outside of recorded steps]\n"
+
+
+class StreamChunk(NamedTuple):
+    """A piece of a log as it was written, or the mark that voids stretches of what an attempt emitted."""
+
+    attempt: int
+    start: int  # bytes of that attempt before it
+    text: str
+    void: tuple[tuple[int, int], ...] = ()  # from, and up to which byte
 
 
 class JobLogReader:
@@ -38,7 +49,20 @@ class JobLogReader:
     def follow(self, attempt: int | None = None) -> Iterator[str]:
         """Yields the log in pieces, and then what is added to it, until the job has ended. Later attempts follow."""
         for part in follow_log(self.app, self.unit, attempt):
-            yield part.data.decode(errors="backslashreplace")
+            yield render_part(part).decode(errors="backslashreplace")
+
+    def stream(self, attempt: int | None = None) -> Iterator[StreamChunk]:
+        """The same, each piece with its place. Behind an attempt whose work is done again there is a mark.
+
+        The mark has no text: its `void` says which stretches of that attempt do not count.
+        """
+        for part in follow_log(self.app, self.unit, attempt):
+            yield StreamChunk(part.attempt, part.start, part.data.decode(errors="backslashreplace"), part.void)
+
+
+def render_part(part: LogPart) -> bytes:
+    """A part of a log as people read it: a line stands for the mark that voids something."""
+    return VOID.format(part.attempt).encode() if part.void else part.data
 
 
 def read_log(app: "App", unit: int, attempt: int | None = None) -> Iterator[bytes]:
@@ -62,13 +86,17 @@ class LogCursor:
 
     def read(self) -> LogPart | None:
         """Returns the next part; None if there is nothing new now."""
-        lengths = {log.attempt: log.length for log in self.app.read(list_logs, self.unit)}
+        logs = {log.attempt: log for log in self.app.read(list_logs, self.unit)}
         while True:
-            if self.offset < lengths.get(self.attempt, 0):
+            log = logs.get(self.attempt)
+            if log and self.offset < log.length:
                 part = self.app.read(read_log_part, self.unit, self.attempt, self.offset, PART)
                 self.offset = part.start + len(part.data)
                 return part
-            later = [attempt for attempt in lengths if attempt > self.attempt]
+            if log and log.void:
+                self.attempt, self.offset = self.attempt + 1, 0
+                return make_void_part(log)
+            later = [attempt for attempt in logs if attempt > self.attempt]
             if not later:
                 return None
             self.attempt, self.offset = min(later), 0

@@ -21,6 +21,8 @@ def read_tree_logs(app: "App", unit: int, *, follow: bool = False) -> Iterator[t
     while True:
         nodes, fresh = app.read(read_tree_snapshot, app.lifecycles, unit).nodes, False
         for node in nodes:
+            if node.lifecycle == "agent_run":  # its log is that of its jobs
+                continue
             cursor = cursors.setdefault(node.unit, LogCursor(app, node.unit))
             while part := cursor.read():
                 fresh = True

@@ -25,7 +25,7 @@ from interlock.kernel.commands import AddArtifact, AddTasks, Command, ReadOutput
 from interlock.kernel.errors import InterlockError, PermanentError, ValidationError
 from interlock.worker.captured_output import CapturedOutput
 from interlock.worker.context import JobContext
-from interlock.worker.job_logs import JobLog
+from interlock.worker.job_logs import JobLog, split_entry
 from interlock.worker.messages import (
     ArtifactMessage,
     Exit,
@@ -130,7 +130,8 @@ class WorkerConnection:
     def add_log(self, log: JobLog) -> None:
         while entry := log.take(LOG_SIZE):
             unit, fence = entry.held.unit, entry.held.fence
-            self.send_line(encode_line(LogBytes(unit=unit, fence=fence, data=entry.data)))
+            for data, step in split_entry(entry):
+                self.send_line(encode_line(LogBytes(unit=unit, fence=fence, data=data, step=step)))
 
 
 def make_message(command: Record | AddArtifact | ReadOutput | ReadSteps | AddTasks, number: int) -> ProcessMessage:

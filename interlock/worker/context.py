@@ -34,7 +34,7 @@ from interlock.worker.effects import EffectRecorder
 from interlock.worker.job_logs import JobLog
 from interlock.worker.log_lines import describe_job
 from interlock.worker.meters import Meters
-from interlock.worker.steps import StepRecorder
+from interlock.worker.steps import STEP, StepRecorder
 from interlock.worker.task_adder import TaskAdder
 from interlock.worker.waiting import SIGNALS_MAX, Asker, CallsUnderWay, Spawner, check_recorded, is_awaited
 
@@ -167,14 +167,25 @@ class JobContext(AgentContext):
                 self.own_log = self.own_log or JobLog(self.held)
         return self.own_log
 
-    def write_log(self, data: bytes) -> None:
-        """Adds bytes to the log of the job, from any thread; sent with one of the next reports."""
+    def emit(self, text: str) -> None:
+        """Adds text to the log of the job as it comes, from any thread; it is sent within a twentieth of a second."""
+        if not isinstance(text, str):
+            raise PermanentError(f"ctx.emit({text!r:.80}) is not allowed; allowed is text")
+        recorder, step = STEP.get()
+        text = self.clean("emit", text)
+        self.write_log(text.encode(errors="backslashreplace"), step if recorder is self.step else "")
+
+    def write_log(self, data: bytes, step: str | None = None) -> None:
+        """Adds bytes to the log of the job, from any thread; sent with one of the next reports.
+
+        Those that are emitted have the step in which they are; '' is none.
+        """
         if data:
             self.read_captured()
-            self.add_to_log(data)
+            self.add_to_log(data, step)
 
-    def add_to_log(self, data: bytes) -> None:
-        self.job_log.add(data)
+    def add_to_log(self, data: bytes, step: str | None = None) -> None:
+        self.job_log.add(data, step)
         self.on_log(self.job_log)
 
     def read_value(self, text: str) -> str:

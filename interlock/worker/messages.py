@@ -130,11 +130,12 @@ class LogMessage(ProcessMessage, frozen=True, kw_only=True):
 
 
 class LogBytes(ProcessMessage, frozen=True, kw_only=True):
-    """Bytes for the log of the job."""
+    """Bytes for the log of the job, and the step in which they were emitted; '' is none, None that they were not."""
 
     unit: int
     fence: int
     data: bytes
+    step: str | None = None
 
 
 class ArtifactMessage(ProcessMessage, frozen=True, kw_only=True):

@@ -119,7 +119,7 @@ class Child:
                         await self.answer(request, context)
                     case LogBytes() as written:
                         if (written.unit, written.fence) == (context.unit, context.held.fence):
-                            context.write_log(written.data)
+                            context.write_log(written.data, written.step)
                     case LogMessage() as logged:
                         self.log_for(logged, context)
         finally:

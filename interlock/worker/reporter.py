@@ -38,6 +38,7 @@ from interlock.worker.retrying_client import RetryingClient
 
 REPORT_AFTER = 0.05  # seconds
 LOG_AFTER = 0.2  # seconds that bytes of logs are gathered
+EMIT_AFTER = 0.05  # seconds that what handlers emit is gathered
 LOG_SIZE = 512 * 1024  # bytes of logs per command
 CHUNK = 500  # jobs per command
 AT_ONCE = 2  # reports on their way
@@ -86,8 +87,9 @@ class Reporter:
     def add_log(self, log: JobLog, now: float) -> None:
         """Has the bytes of a log sent, with those of others."""
         self.logs[log.held.unit, log.held.fence] = log
-        if self.oldest_log_at is None:
-            self.oldest_log_at = now
+        added_at = now - (LOG_AFTER - EMIT_AFTER) if log.emits else now  # what is emitted is sent sooner
+        if self.oldest_log_at is None or added_at < self.oldest_log_at:
+            self.oldest_log_at = added_at
             self.changed.set()
 
     def add_end(self, execution: Execution) -> None:

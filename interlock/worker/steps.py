@@ -7,6 +7,7 @@ once. What a handler asks for (`of=`) is compared with what was asked for under 
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 TRIES_MAX = 100
 Usage = Mapping[str, float] | Callable[[Any], Mapping[str, float] | None] | None
 NOT_TRIED_AGAIN = (Await, Cancelled, PermanentError, Stale)
+
+
+# In which step of which attempt a function is called: what it emits belongs to that step.
+STEP: ContextVar[tuple["StepRecorder | None", str]] = ContextVar("step", default=(None, ""))
 
 
 class StepRecorder:
@@ -104,8 +109,10 @@ class StepRecorder:
 
         What a try has used that raised is told, if the exception says it (`usage`).
         """
+        outside = STEP.get()
         for place in range(1, tries + 1):
             try:
+                STEP.set((self, name))
                 return (yield fn)
             except NOT_TRIED_AGAIN:
                 raise
@@ -116,6 +123,8 @@ class StepRecorder:
                     self.context.meters.add(used)
                 if place == tries:
                     raise
+            finally:
+                STEP.set(outside)
         raise AssertionError("it is tried at least once")
 
     def send(self, record: Record) -> Steps[None]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from interlock.kernel.blobs import LARGE
-from interlock.kernel.commands import AppendLog, Finish, LeaseGrant, LeaseRef, LogEntry, Outcome, Revoke, Start
+from interlock.kernel.commands import AppendLog, Emit, Finish, LeaseGrant, LeaseRef, LogEntry, Outcome, Revoke, Start
 from interlock.kernel.ids import format_id
 from interlock.plugins.evidence.log_feed import LogFeed, LogPosition, NewParts
 from interlock.plugins.evidence.queries import LogPart
@@ -185,6 +185,68 @@ def test_a_log_is_followed_until_the_job_has_ended(inside: Stage) -> None:
     for wrong in ("x", "1", "1.x", "-1.0"):
         assert listen(stage, f"/v1/jobs/{job}/log", **{"Last-Event-ID": wrong})[0] == 400, wrong
     assert listen(stage, f"/v1/jobs/{job}/log", key=stage.foreign)[0] == 404
+
+
+def read_events(stage: Stage, path: str, **headers: str) -> list[tuple[str, str, Any]]:
+    """The events of a stream until it ends: id, name and data."""
+    sent = {"Authorization": f"Bearer {stage.own}", "Accept": "text/event-stream", **headers}
+    with stage.client.stream("GET", path, headers=sent) as answer:
+        events = [
+            dict(line.split(": ", 1) for line in part.splitlines())
+            for part in answer.read().decode().split("\n\n")
+            if part and not part.startswith(":")
+        ]
+    return [(event.get("id", ""), event["event"], json.loads(event["data"])) for event in events]
+
+
+def test_what_a_lost_attempt_emitted_is_followed_by_a_mark_with_an_id(inside: Stage) -> None:
+    stage = inside
+    job, grant, lease = hold(stage)
+    stage.post(f"/v1/jobs/{job}/log", {**lease, "start": 0, "text": "one ", "emitted": True})
+    stage.post(f"/v1/jobs/{job}/log", {**lease, "start": 4, "text": "two", "emitted": True, "step": "plan"})
+    stage.post(
+        f"/v1/jobs/{job}/log", {**lease, "start": 7, "text": "x", "emitted": True, "step": "x" * 201}, status=400
+    )
+    heard: list[Any] = []
+    thread = threading.Thread(target=lambda: heard.append(read_events(stage, f"/v1/jobs/{job}/log")))
+    thread.start()
+    stage.app.send(Revoke(unit=grant.unit))
+    second = stage.claim()
+    held = LeaseRef(second.unit, second.fence, second.lease)
+    stage.app.send(Start(held=(held,)))
+    stage.app.send(AppendLog(entries=(LogEntry(held, 0, b"again"),)))
+    stage.app.send(Finish(outcomes=(Outcome(held=held),)))
+    thread.join(60)
+    (told,) = heard
+    text, mark, rest = told[:-3], told[-3], told[-2:]
+    assert "".join(event[2]["text"] for event in text) == "one two"
+    assert mark == ("2.0", "void", {"attempt": 1, "void": [[0, 7]]})
+    assert rest == [("2.5", "log", {"attempt": 2, "start": 0, "text": "again"}), ("", "end", {})]
+    for reached in range(len(told) - 1):  # whoever goes on behind any event misses none and is told none twice
+        assert read_events(stage, f"/v1/jobs/{job}/log", **{"Last-Event-ID": told[reached][0]}) == told[
+            reached + 1 :
+        ] or (reached == len(told) - 2)
+    assert stage.get(f"/v1/jobs/{job}/logs")["logs"][0]["void"] == [[0, 7]]
+
+
+def test_the_log_of_an_agent_run_is_that_of_its_jobs(inside: Stage) -> None:
+    stage = inside
+    run = stage.post("/v1/agent-runs", {"agent": "goal"}, status=201)["id"]
+    for number in (1, 2):
+        grant = stage.claim()
+        held = LeaseRef(grant.unit, grant.fence, grant.lease)
+        stage.app.send(Start(held=(held,)))
+        emits = (Emit(0, 5),)
+        stage.app.send(AppendLog(entries=(LogEntry(held, 0, b"job %d" % number, emits),)))
+        stage.finish(grant, **({"ended": "failure", "error_class": "PermanentError"} if number == 1 else {}))
+        if number == 1:
+            stage.post(f"/v1/runs/{run}/resume", {"reason": "again"}, status=202)
+    assert [(event[0], event[1]) for event in read_events(stage, f"/v1/runs/{run}/log")] == [
+        ("1.5", "log"), ("2.0", "void"), ("2.5", "log"), ("", "end"),
+    ]  # fmt: skip
+    assert fetch(stage, f"/v1/runs/{run}/log").text == "job 2"
+    assert fetch(stage, f"/v1/runs/{run}/log?attempt=1").text == "job 1"
+    assert fetch(stage, f"/v1/runs/{run}/log?attempt=3").status_code == 404
 
 
 def test_a_hundred_followers_cost_what_one_does() -> None:

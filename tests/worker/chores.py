@@ -38,6 +38,14 @@ def speak() -> None:
 
 
 @app.task(process=True)
+def stream(go: str, ctx: interlock.Context) -> None:
+    ctx.emit("a word ")
+    while not Path(go).exists():
+        time.sleep(0.01)
+    ctx.emit("and another")
+
+
+@app.task(process=True)
 def start_programs(ctx: interlock.Context) -> None:
     """Prints, logs, and starts programs that print, in this order."""
     print("printed first")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import interlock
-from interlock.kernel.commands import AppendLog, Command, Finish, LeaseRef, Revoke
+from interlock.kernel.commands import AppendLog, Command, Emit, Finish, LeaseRef, Revoke
 from interlock.kernel.errors import InterlockError
-from interlock.worker.job_logs import WAITING_MAX, JobLog
+from interlock.worker.job_logs import WAITING_MAX, JobLog, split_entry
 from interlock.worker.loop import Worker
 from tests.worker.stage import opened, until, working
 from tests.worker.test_process_jobs import chores, play  # noqa: F401 - a fixture
@@ -54,6 +54,29 @@ def test_what_comes_too_fast_is_dropped_and_a_line_says_so() -> None:
     entry = log.take(100)
     assert entry
     assert entry.data == b"fits again"
+
+
+def test_what_is_emitted_keeps_its_place_and_its_step_however_it_is_cut() -> None:
+    log = JobLog(HELD)
+    for data, step in ((b"line\n", None), (b"ab", "plan"), (b"cd", "plan"), (b"ef", ""), (b"end\n", None)):
+        log.add(data, step)
+    entries = [entry for entry in (log.take(7), log.take(100)) if entry]
+    assert [entry.emits for entry in entries] == [(Emit(5, 7, "plan"),), (Emit(7, 9, "plan"), Emit(9, 11))]
+    assert [piece for entry in entries for piece in split_entry(entry)] == [
+        (b"line\n", None), (b"ab", "plan"), (b"cd", "plan"), (b"ef", ""), (b"end\n", None),
+    ]  # fmt: skip
+    assert log.emits == []
+
+
+def test_a_process_emits_and_a_follower_has_it_before_the_job_ends(chores: Any, tmp_path: Path) -> None:  # noqa: F811
+    async def story(worker: Worker) -> None:
+        job = chores.stream.submit(str(tmp_path / "go"))
+        await until(lambda: job.log() == "a word ")
+        (tmp_path / "go").touch()
+        await job.wait.aio(timeout=60)
+        assert job.log() == "a word and another"
+
+    play(chores, story)
 
 
 def test_many_lines_of_many_jobs_are_few_commands(app: interlock.App) -> None:

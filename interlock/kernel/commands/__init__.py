@@ -31,6 +31,7 @@ from interlock.kernel.commands.leases import AskedFor as AskedFor
 from interlock.kernel.commands.leases import ChildStatus as ChildStatus
 from interlock.kernel.commands.leases import Claim as Claim
 from interlock.kernel.commands.leases import EffectStatus as EffectStatus
+from interlock.kernel.commands.leases import Emit as Emit
 from interlock.kernel.commands.leases import Enter as Enter
 from interlock.kernel.commands.leases import EvidenceStatus as EvidenceStatus
 from interlock.kernel.commands.leases import Finish as Finish

@@ -241,12 +241,21 @@ class EvidenceStatus(msgspec.Struct, frozen=True, gc=False):
     length: int = 0  # of a log: how many bytes of this lease are kept, so where its holder goes on
 
 
+class Emit(msgspec.Struct, frozen=True, gc=False):
+    """A stretch of a log that its handler emitted, counted in the bytes of its lease, and the step in which it did."""
+
+    start: int
+    end: int
+    step: str = ""  # '': in none
+
+
 class LogEntry(msgspec.Struct, frozen=True, gc=False):
     """Bytes that the holder of a lease adds to the log of its unit."""
 
     held: LeaseRef
     start: int  # how many bytes came before them under this lease: what is sent twice is kept once
     data: bytes
+    emits: tuple[Emit, ...] = ()  # which of them are void if the work is done again
 
 
 class AppendLog(Command[list[EvidenceStatus]], frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from interlock.client.evidence import (
     follow_log,
     read_artifact,
     read_log,
+    render_part,
     save_artifact,
 )
 from interlock.client.tree_logs import read_tree_logs
@@ -52,7 +53,7 @@ def print_log(
             if attempt is None and len(client.read(read_tree_snapshot, client.lifecycles, number).nodes) > 1:
                 print_tree_logs(client, number, follow)
                 return
-            followed = (part.data for part in follow_log(client, number, attempt))
+            followed = (render_part(part) for part in follow_log(client, number, attempt))
             for data in followed if follow else read_log(client, number, attempt):
                 write_bytes(data)
         except KeyboardInterrupt:
@@ -66,7 +67,7 @@ def print_tree_logs(client: App, number: int, follow: bool) -> None:
         if (node.unit, part.attempt) != last:
             last = node.unit, part.attempt
             print_line(f"== {node.task} {node.id}, attempt {part.attempt}")
-        write_bytes(part.data)
+        write_bytes(render_part(part))
 
 
 @app.command("artifacts")

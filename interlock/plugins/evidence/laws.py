@@ -11,6 +11,7 @@ from interlock.plugins.evidence.queries import (
     ALL_CHUNKS,
     ALL_LOGS,
     LEFT_BEHIND,
+    MISPLACED,
     OF_UNITS,
     UNUSED_NOTES,
     UNUSED_ROWS,
@@ -67,6 +68,8 @@ def find_gaps_in_logs(connection: Connection) -> Iterator[tuple[int, str]]:
             yield log.unit, f"the log of attempt {log.attempt} ends at {end} of {log.length}"
     for unit, attempt in stretches:
         yield unit, f"attempt {attempt} has bytes of a log, and no log"
+    for unit, attempt, start in connection.rows(MISPLACED):
+        yield unit, f"what attempt {attempt} emitted from {start} on is not in its log"
 
 
 def find_rows_left_behind(connection: Connection) -> Iterator[tuple[int, str]]:

@@ -14,7 +14,7 @@ import msgspec
 
 from interlock.core.listeners import Listener
 from interlock.kernel.errors import InterlockError, Unknown
-from interlock.plugins.evidence.queries import LogPart, list_logs, read_log_part, read_standing
+from interlock.plugins.evidence.queries import LogInfo, LogPart, list_logs, read_log_part, read_sources
 from interlock.store.connection import Connection
 
 POLL_SECONDS = 0.25  # between two looks
@@ -38,23 +38,34 @@ class NewParts(NamedTuple):
 
 
 def read_new_parts(connection: Connection, tenant: int, unit: int, position: LogPosition) -> NewParts:
-    """The next bytes of a job's logs, those of later attempts too; of each log at most a part."""
+    """The next bytes of a job's logs, those of later attempts too; of each log at most a part, and the mark behind it.
+
+    What was emitted by an attempt that is over may be void; the mark that says so is behind everything of its log.
+    """
     try:
-        _, outcome = read_standing(connection, tenant, unit)
+        outcome, _ = read_sources(connection, tenant, unit)
     except Unknown:
         return NewParts([], ended=True)
     parts: list[LogPart] = []
     whole = True
     for log in list_logs(connection, tenant, unit):
         start = position.offset if log.attempt == position.attempt else 0
-        if log.attempt < position.attempt or start >= log.length:
+        if log.attempt < position.attempt:
             continue
         if not whole:  # the log before it has more
             break
-        part = cut_incomplete(read_log_part(connection, tenant, unit, log.attempt, start, PART))
-        parts += [part] if part.data else []
-        whole = part.start + len(part.data) >= log.length
+        if start < log.length:
+            part = cut_incomplete(read_log_part(connection, tenant, unit, log.attempt, start, PART))
+            parts += [part] if part.data else []
+            whole = part.start + len(part.data) >= log.length
+        if log.void and whole:
+            parts.append(make_void_part(log))
     return NewParts(parts, ended=outcome is not None and not parts)
+
+
+def make_void_part(log: LogInfo) -> LogPart:
+    """The mark behind a log whose emitted text is void, or some of it."""
+    return LogPart(log.attempt, log.length, b"", log.length, is_over=True, void=log.void)
 
 
 def cut_incomplete(part: LogPart) -> LogPart:
@@ -72,8 +83,8 @@ def cut_incomplete(part: LogPart) -> LogPart:
 
 
 def follow_part(position: LogPosition, part: LogPart) -> LogPosition:
-    """The position behind a part."""
-    return LogPosition(part.attempt, part.start + len(part.data))
+    """The position behind a part; nothing is read behind a mark but the next attempt."""
+    return LogPosition(part.attempt + 1) if part.void else LogPosition(part.attempt, part.start + len(part.data))
 
 
 class FollowedLog:

@@ -17,10 +17,12 @@ from interlock.core.validation import check_range
 from interlock.kernel.commands import AppendLog, EvidenceStatus, LogEntry
 from interlock.kernel.errors import InterlockError
 from interlock.plugins.evidence.blobs import LOOK_EVERY_US, use_blob
+from interlock.plugins.evidence.emitted import check_emits, make_rows, place_emits
 from interlock.plugins.evidence.frames import FRAME, Frame, compress
 from interlock.plugins.evidence.late import Accepted, judge_evidence
 from interlock.plugins.evidence.queries import (
     ADD_CHUNK,
+    ADD_EMITTED,
     CHUNKS,
     DROP_CHUNKS,
     DUE_LOGS,
@@ -53,6 +55,7 @@ class LogChanges:
         self.changed: dict[tuple[int, int], LogRow] = {}
         self.writers: dict[tuple[int, int], dict[str, Any]] = {}
         self.chunks: list[dict[str, Any]] = []
+        self.emitted: list[dict[str, Any]] = []
 
     def add(self, accepted: Accepted, entry: LogEntry) -> EvidenceStatus:
         """Adds what is new of an entry to the log of its attempt."""
@@ -66,6 +69,8 @@ class LogChanges:
             log = self.logs.setdefault((unit.id, attempt), LogRow(unit.id, attempt))
             if log.digest is not None:
                 return EvidenceStatus(unit.id, accepted=False, why="LOG_CLOSED", attempt=attempt, length=sent)
+            place = {"unit": unit.id, "attempt": attempt, "tenant": unit.tenant, "fence": fence}
+            self.emitted += make_rows(place, list(place_emits(entry.emits, sent, log.length)))
             self.append(log, unit.tenant, data, late)
             sent += len(data)
             self.sent[unit.id, fence] = sent
@@ -100,6 +105,8 @@ class LogChanges:
         tenants = {(chunk["unit"], chunk["attempt"]): chunk["tenant"] for chunk in self.chunks}
         connection.many(SAVE_LOG, [save_log(self.tx, log, tenants[place]) for place, log in self.changed.items()])
         connection.many(SAVE_WRITER, list(self.writers.values()))
+        if self.emitted:
+            connection.many(ADD_EMITTED, self.emitted)
 
 
 def append_log(tx: UnitOfWork, command: AppendLog) -> list[EvidenceStatus]:
@@ -110,6 +117,7 @@ def append_log(tx: UnitOfWork, command: AppendLog) -> list[EvidenceStatus]:
             raise InterlockError(
                 f"{len(entry.data):,} bytes of a log are too many at once; at most {ENTRY_MAX:,} are allowed"
             )
+        check_emits(entry)
     units = [entry.held.unit for entry in command.entries]
     tx.load_units(units)
     tx.read_ended_leases(dict.fromkeys(units))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -10,6 +10,7 @@ from interlock.blobs.store import NO_FOLDER
 from interlock.core.validation import check_range
 from interlock.kernel.blobs import PREFIX, BlobRef, parse_reference
 from interlock.kernel.errors import NoBlobs, Unknown
+from interlock.kernel.lifecycle import Category
 from interlock.plugins.evidence.frames import Frame, decompress, find_frames
 from interlock.store.connection import Connection
 from interlock.store.retention import split_ids
@@ -88,7 +89,18 @@ CREATE TABLE log_chunk (
     data        BYTEA NOT NULL,
     PRIMARY KEY (unit, attempt, start)
 );
+CREATE TABLE emitted (
+    unit     BIGINT NOT NULL,
+    attempt  INTEGER NOT NULL,
+    start    BIGINT NOT NULL,             -- where in the log of that attempt it is
+    tenant   INTEGER NOT NULL,
+    length   INTEGER NOT NULL,
+    fence    INTEGER NOT NULL,
+    step     TEXT NOT NULL,               -- in which it was emitted; '': in none
+    PRIMARY KEY (unit, attempt, start)
+);
 """
+EMITTED_COLUMNS = "unit, attempt, start, tenant, length, fence, step"
 PART_MAX = 4 * 1024 * 1024  # bytes of a log that are read together
 OFFSET_MAX = 2**62
 # What an archive holds of units, in this order; the bytes of chunks are read apart.
@@ -101,6 +113,7 @@ ARCHIVED_ROWS = (
         "unit, attempt, tenant, length, gap_start, gap_end, late, added_at, look_at, digest, frames",
         "unit, attempt",
     ),
+    ("emitted", EMITTED_COLUMNS, "unit, attempt, start"),
 )
 USED_BLOBS = """
 SELECT DISTINCT blob.tenant, blob.digest, blob.length FROM blob JOIN blob_use
@@ -115,7 +128,7 @@ WHERE unit = :unit AND attempt = :attempt AND start > :after ORDER BY start LIMI
 RESTORED_COLUMNS = {
     **{table: tuple(columns.split(", ")) for table, columns, _ in ARCHIVED_ROWS}, "log_chunk": CHUNK_COLUMNS,
 }  # fmt: skip
-OF_UNITS = ("blob_use", "artifact_blob", "late_value", "unit_log", "log_writer", "log_chunk")
+OF_UNITS = ("blob_use", "artifact_blob", "late_value", "unit_log", "log_writer", "log_chunk", "emitted")
 
 # Blobs.
 
@@ -194,6 +207,19 @@ WHERE unit = :unit AND attempt = :attempt AND start >= :start AND start < :end O
 CHUNK_BEFORE = """
 SELECT max(start) FROM log_chunk WHERE unit = :unit AND attempt = :attempt AND start <= :start
 """
+ADD_EMITTED = f"""
+INSERT INTO emitted ({EMITTED_COLUMNS}) VALUES (:unit, :attempt, :start, :tenant, :length, :fence, :step)
+"""
+# Steps that were recorded under the same lease are not done again.
+VOID = """
+SELECT attempt, start, length FROM emitted
+WHERE unit = :unit AND tenant = :tenant AND attempt <= :last AND NOT EXISTS (
+    SELECT 1 FROM note
+    WHERE note.unit = emitted.unit AND note.kind = 'step' AND note.name = emitted.step AND note.fence = emitted.fence
+)
+ORDER BY attempt, start
+"""
+HAS_EMITTED = "SELECT 1 FROM emitted WHERE unit = :unit AND tenant = :tenant LIMIT 1"
 PLAIN_CHUNKS = """
 SELECT start, length, data FROM log_chunk
 WHERE unit = :unit AND attempt = :attempt AND compressed = 0 ORDER BY start LIMIT :limit
@@ -205,7 +231,11 @@ SELECT {LOG_COLUMNS} FROM unit_log WHERE tenant = :tenant AND look_at <= :now OR
 IS_OVER = """
 SELECT 1 FROM unit WHERE id = :unit AND (outcome IS NOT NULL OR attempt > :attempt) AND changed_at <= :before
 """
-UNIT_NOW = "SELECT attempt, outcome FROM unit WHERE id = :unit AND tenant = :tenant"
+UNIT_NOW = "SELECT attempt, outcome, lifecycle FROM unit WHERE id = :unit AND tenant = :tenant"
+# Agent runs are worked on by one job after another.
+JOBS_OF_RUN = """
+SELECT id, attempt, outcome FROM unit WHERE parent = :unit AND tenant = :tenant AND lifecycle = 'agent_job' ORDER BY id
+"""
 
 # What laws ask.
 
@@ -229,6 +259,11 @@ AND NOT EXISTS (
     SELECT 1 FROM blob_use WHERE blob_use.tenant = note.tenant AND blob_use.unit = note.unit
     AND blob_use.digest = substr(note.payload, {len(PREFIX) + 1}, 64)
 )
+"""
+MISPLACED = """
+SELECT emitted.unit, emitted.attempt, emitted.start FROM emitted
+LEFT JOIN unit_log ON unit_log.unit = emitted.unit AND unit_log.attempt = emitted.attempt
+WHERE unit_log.unit IS NULL OR emitted.start + emitted.length > unit_log.length
 """
 LEFT_BEHIND = """
 SELECT DISTINCT unit FROM {table}
@@ -276,6 +311,7 @@ class LogInfo(msgspec.Struct, frozen=True):
     gap_end: int
     late: tuple[tuple[int, int], ...]
     is_over: bool  # nothing is added to it any more, but what comes late
+    void: tuple[tuple[int, int], ...] = ()  # what was emitted in it and is done again
 
 
 class LogPart(msgspec.Struct, frozen=True):
@@ -286,6 +322,16 @@ class LogPart(msgspec.Struct, frozen=True):
     data: bytes
     length: int  # of the whole log
     is_over: bool
+    void: tuple[tuple[int, int], ...] = ()  # a mark behind the log: these stretches of it do not count
+
+
+class LogSource(NamedTuple):
+    """Whose attempts a log is of: the job itself, or one of the jobs of an agent run, whose attempts are counted on."""
+
+    unit: int
+    attempt: int  # that it is at
+    outcome: str | None
+    before: int = 0  # attempts of the jobs before it
 
 
 def list_artifacts(connection: Connection, tenant: int, unit: int) -> list[ArtifactInfo]:
@@ -313,17 +359,46 @@ def has_blob(connection: Connection, tenant: int, digest: str) -> bool:
 
 
 def list_logs(connection: Connection, tenant: int, unit: int) -> list[LogInfo]:
-    """The logs of a job, by attempt. Raises Unknown if there is no such job."""
-    now_attempt, outcome = read_standing(connection, tenant, unit)
-    rows = [LogRow(*row) for row in connection.rows(ONE_LOG, {"unit": unit, "tenant": tenant})]
-    return [
-        LogInfo(
-            row.attempt, row.length, row.gap_start, row.gap_end,
-            msgspec.json.decode(row.late, type=tuple[tuple[int, int], ...]),
-            outcome is not None or now_attempt > row.attempt,
-        )
-        for row in rows
-    ]  # fmt: skip
+    """The logs of a job, or of the jobs of an agent run, by attempt. Raises Unknown if there is no such job."""
+    _, sources = read_sources(connection, tenant, unit)
+    logs: list[LogInfo] = []
+    for source in sources:
+        rows = [LogRow(*row) for row in connection.rows(ONE_LOG, {"unit": source.unit, "tenant": tenant})]
+        void = read_void(connection, tenant, source.unit, source.attempt, source.outcome) if rows else {}
+        logs += [
+            LogInfo(
+                source.before + row.attempt, row.length, row.gap_start, row.gap_end,
+                msgspec.json.decode(row.late, type=tuple[tuple[int, int], ...]),
+                source.outcome is not None or source.attempt > row.attempt, void.get(row.attempt, ()),
+            )
+            for row in rows
+        ]  # fmt: skip
+    return logs
+
+
+def has_emitted(connection: Connection, tenant: int, unit: int) -> bool:
+    """Whether a job, or a job of an agent run, has emitted text."""
+    _, sources = read_sources(connection, tenant, unit)
+    return any(connection.rows(HAS_EMITTED, {"unit": source.unit, "tenant": tenant}) for source in sources)
+
+
+def read_void(
+    connection: Connection, tenant: int, unit: int, attempt: int, outcome: str | None
+) -> dict[int, tuple[tuple[int, int], ...]]:
+    """By attempt: what it emitted and is void, of a unit that is at an attempt, or has come to an outcome."""
+    failed = outcome not in (None, Category.SUCCESS)
+    last = attempt if failed else attempt - 1
+    if not last:
+        return {}
+    rows = connection.rows(VOID, {"unit": unit, "tenant": tenant, "last": last})
+    void: dict[int, list[tuple[int, int]]] = {}
+    for number, start, length in rows:
+        stretches = void.setdefault(number, [])
+        if stretches and stretches[-1][1] == start:
+            stretches[-1] = stretches[-1][0], start + length
+        else:
+            stretches.append((start, start + length))
+    return {number: tuple(stretches) for number, stretches in void.items()}
 
 
 def read_log_part(
@@ -338,29 +413,39 @@ def read_log_part(
     """
     check_range("start", start, 0, OFFSET_MAX)
     check_range("size", size, 1, PART_MAX)
-    now_attempt, outcome = read_standing(connection, tenant, unit)
-    rows = {row[1]: LogRow(*row) for row in connection.rows(ONE_LOG, {"unit": unit, "tenant": tenant})}
+    _, sources = read_sources(connection, tenant, unit)
+    last = sources[-1].before + sources[-1].attempt if sources else 0
     if attempt is None:
-        attempt = max(rows, default=now_attempt)
-    elif not 1 <= attempt <= now_attempt:
-        raise Unknown(f"there is no attempt {attempt}; there are 1 to {now_attempt}")
-    row = rows.get(attempt, LogRow(unit, attempt))
+        attempt = max((log.attempt for log in list_logs(connection, tenant, unit)), default=max(last, 1))
+    elif not 1 <= attempt <= last:
+        raise Unknown(f"there is no attempt {attempt}; there are 1 to {last}")
+    source = next((each for each in reversed(sources) if each.before < attempt), LogSource(unit, 0, None))
+    number = attempt - source.before
+    rows = {row[1]: LogRow(*row) for row in connection.rows(ONE_LOG, {"unit": source.unit, "tenant": tenant})}
+    row = rows.get(number, LogRow(source.unit, number))
     if row.gap_start <= start < row.gap_end:
         start = row.gap_end
     end = min(start + size, row.length)
     if start < row.gap_start < end:
         end = row.gap_start
     data = b"".join(read_stretch(connection, tenant, row, start, end)) if start < end else b""
-    return LogPart(attempt, start, data, row.length, outcome is not None or now_attempt > attempt)
+    return LogPart(attempt, start, data, row.length, source.outcome is not None or source.attempt > number)
 
 
-def read_standing(connection: Connection, tenant: int, unit: int) -> tuple[int, str | None]:
-    """The attempt that a job is at, and its outcome. Raises Unknown."""
+def read_sources(connection: Connection, tenant: int, unit: int) -> tuple[str | None, list[LogSource]]:
+    """The outcome of a job or run, and whose attempts its log is of. Raises Unknown."""
     rows = connection.rows(UNIT_NOW, {"unit": unit, "tenant": tenant})
     if not rows:
         raise Unknown("there is no such job")
-    attempt, outcome = rows[0]
-    return attempt, outcome
+    attempt, outcome, lifecycle = rows[0]
+    if lifecycle != "agent_run":
+        return outcome, [LogSource(unit, attempt, outcome)]
+    sources: list[LogSource] = []
+    before = 0
+    for job, attempts, ended in connection.rows(JOBS_OF_RUN, {"unit": unit, "tenant": tenant}):
+        sources.append(LogSource(job, attempts, ended, before))
+        before += attempts
+    return outcome, sources
 
 
 def read_stretch(connection: Connection, tenant: int, row: LogRow, start: int, end: int) -> Iterator[bytes]:

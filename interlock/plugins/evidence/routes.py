@@ -13,7 +13,7 @@ from interlock.blobs.store import BlobStore
 from interlock.client.durations import format_time
 from interlock.client.http_codec import NUMBER_MAX
 from interlock.kernel.blobs import check_digest
-from interlock.kernel.commands import AddArtifact, AddBlob, AppendLog, EvidenceStatus, LeaseRef, LogEntry
+from interlock.kernel.commands import AddArtifact, AddBlob, AppendLog, Emit, EvidenceStatus, LeaseRef, LogEntry
 from interlock.kernel.errors import Unknown
 from interlock.plugins.evidence.log_feed import LogFeed, LogPosition, follow_part, read_new_parts
 from interlock.plugins.evidence.queries import (
@@ -29,7 +29,7 @@ from interlock.server.auth import loop_time
 from interlock.server.errors import STALE_LEASE, ApiError
 from interlock.server.leases import LeaseRequest
 from interlock.server.operations import BytesReply, Operation, Reply, Request, ServerState
-from interlock.server.request_schemas import Name, Strict
+from interlock.server.request_schemas import Name, Short, Strict
 from interlock.server.sse import CHECK_SECONDS, PING, PING_SECONDS, EventStream, wants_stream
 
 BLOB_MAX = 1 << 30  # bytes of one upload
@@ -100,6 +100,8 @@ class LogRequest(LeaseRequest, frozen=True, kw_only=True):
     start: Annotated[int, Meta(ge=0, le=2**53)]
     text: str = ""
     data: bytes = b""
+    emitted: bool = False  # it is void if the work is done again, unless `step` is recorded under this lease
+    step: Short = ""
 
 
 class ByteRange(NamedTuple):
@@ -253,7 +255,9 @@ async def append_log(request: Request) -> EvidenceResponse:
     body: LogRequest = request.body
     if bool(body.text) == bool(body.data):
         raise ApiError(400, "give text or data, one of them, and not empty")
-    entry = LogEntry(await read_lease(request), body.start, body.data or body.text.encode(errors="backslashreplace"))
+    data = body.data or body.text.encode(errors="backslashreplace")
+    emits = (Emit(body.start, body.start + len(data), body.step),) if body.emitted else ()
+    entry = LogEntry(await read_lease(request), body.start, data, emits)
     (status,) = await request.send(AppendLog(entries=(entry,)))
     return make_evidence(status)
 
@@ -373,7 +377,10 @@ async def stream_log(
 
 
 def encode_part(part: LogPart, position: LogPosition) -> bytes:
-    """An event: bytes that are no text are shown as such, also where an event ends within a letter."""
+    """An event: bytes that are no text are shown as such, also where an event ends within a letter; or a mark."""
+    if part.void:
+        mark = msgspec.json.encode({"attempt": part.attempt, "void": part.void}).decode()
+        return f"id: {position.attempt}.{position.offset}\nevent: void\ndata: {mark}\n\n".encode()
     text = part.data.decode(errors="backslashreplace")
     data = msgspec.json.encode({"attempt": part.attempt, "start": part.start, "text": text}).decode()
     return f"id: {position.attempt}.{position.offset}\nevent: log\ndata: {data}\n\n".encode()

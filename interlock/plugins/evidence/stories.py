@@ -10,6 +10,7 @@ from interlock.kernel.commands import (
     AddBlob,
     AppendLog,
     Claim,
+    Emit,
     Finish,
     LeaseGrant,
     LeaseRef,
@@ -57,7 +58,8 @@ async def hold_and_log(teller: Storyteller, grant: LeaseGrant, blob: BlobRef) ->
     await teller.ask(Start(held=(held,)))
     for number in range(teller.random.randrange(1, LINES)):
         text += b"line %d of fence %d\n" % (number, grant.fence)
-        answer: Any = await teller.ask(AppendLog(entries=(LogEntry(held, sent, text[sent:]),)))
+        emits = (Emit(sent, len(text), ""),) if number % 2 else ()
+        answer: Any = await teller.ask(AppendLog(entries=(LogEntry(held, sent, text[sent:], emits),)))
         if isinstance(answer, list) and answer[0].accepted:
             sent = answer[0].length
             check_kept(teller, grant, text[:sent])
