@@ -7,14 +7,14 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install --no-input
 PYTEST := $(BIN)/python -m pytest -q
 # The suites of `make test`, in the order in which they run; those of one word run together, and each word prints its time.
-SUITES ?= tidy+unit+lifecycles+model+validate_log+process+git+ci spec+cli postgres+store+core+engine+corpus+plugins client+worker+testing \
+SUITES ?= tidy+unit+lifecycles+model+validate_log+process+git+ci spec+cli postgres+store+core+engine+corpus+plugins client+worker+testing+adapters \
 	simulation+property+regressions+mutants server dashboard docs+chaos
 
 SECONDS ?= 60
 SEED ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick check proof soak bench docs pictures lint types layers drift requirements clean
+.PHONY: help run test quick check adapters proof soak bench docs pictures lint types layers drift requirements clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -39,6 +39,9 @@ check: .venv/.dev ## Everything that must hold: lint, types, layering, docs drif
 		start=$$(date +%s); $(MAKE) --no-print-directory $$part || exit 1; echo "--- $$part: $$(( $$(date +%s) - start )) s"; \
 	done
 	@$(MAKE) --no-print-directory test
+
+adapters: .venv-adapters/.done ## Test the adapters to libraries of agents, with these libraries, in .venv-adapters
+	@.venv-adapters/bin/python -m pytest -q -n 2 --dist worksteal tests/adapters
 
 proof: .venv/.dev ## The long forms of the tests; writes docs/proof.md
 	@$(BIN)/python scripts/prove.py
@@ -76,11 +79,12 @@ drift: .venv/.dev
 
 # Compiled without index addresses, so that no registry is named.
 requirements: .venv/.dev ## Pin the requirements anew (needs uv)
-	@for f in run server dev; do uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-header --no-annotate -o requirements/$$f.txt requirements/$$f.in; done
+	@for f in run server dev agents-pydantic agents-openai agents-anthropic; do uv pip compile --quiet --upgrade --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-header --no-annotate $$(case $$f in agents-*) echo -c requirements/dev.txt;; esac) \
+		-o requirements/$$f.txt requirements/$$f.in; done
 
 clean: ## Remove what the targets made
-	@rm -rf .venv .venv-bench .bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-bench .venv-adapters .bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "Interlock needs Python 3.11 or later; none was found. Name one: make PYTHON=/path/to/python"; exit 1; }
@@ -96,4 +100,14 @@ clean: ## Remove what the targets made
 .venv/.dev: requirements/dev.txt .venv/.run
 	@echo "Setting up what the checks need …"
 	@$(PIP) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# What adapters adapt weighs 200 MB, so it is kept out of .venv.
+.venv-adapters/.done: requirements/agents-pydantic.txt requirements/agents-openai.txt requirements/agents-anthropic.txt requirements/dev.txt pyproject.toml | .venv/bin/python
+	@echo "Setting up .venv-adapters …"
+	@$(BIN)/python -m venv .venv-adapters
+	@.venv-adapters/bin/python -m pip -qq --disable-pip-version-check install --no-input --require-hashes \
+		-r requirements/dev.txt -r requirements/agents-pydantic.txt \
+		-r requirements/agents-openai.txt -r requirements/agents-anthropic.txt
+	@.venv-adapters/bin/python -m pip -qq --disable-pip-version-check install --no-input --no-build-isolation --no-deps --editable .
 	@touch $@

@@ -13,7 +13,7 @@ BEGIN, END = "<!-- modules: written by `python -m tests.docs.modules` -->\n", "<
 PACKAGE = ROOT / "interlock"
 # From the top down: a package imports those below it, and never one above it.
 LAYERS = (
-    "cli", "testing", "dashboard", "server", "worker", "client", "plugins", "audit", "core", "store", "lifecycles", "git",
+    "cli", "testing", "dashboard", "server", "worker", "adapters", "client", "plugins", "audit", "core", "store", "lifecycles", "git",
     "process", "blobs", "kernel",
 )  # fmt: skip
 
