@@ -17,14 +17,18 @@ from interlock.cli import tree
 from interlock.cli.options import DEFAULT, Tenant, Url, find_unit, open_app, parse_length
 from interlock.cli.output import FINDING, Json, make_console, make_state_cell, on_terminal, print_json_line, print_line
 from interlock.cli.progress import describe_blocked, describe_progress
-from interlock.client import json_views, trees
+from interlock.client import agent_watch, json_views, trees
+from interlock.client.agent_records import describe_meter
 from interlock.client.app import App
 from interlock.client.durations import format_rounded
+from interlock.client.evidence import LogCursor, render_part
 from interlock.client.inbox import format_view_id
 from interlock.client.progress import WORKSTREAM, Progress, read_progress
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.policy import LEASED
 from interlock.kernel.rows import Event
+from interlock.plugins.agents.options import RUN
+from interlock.plugins.evidence.queries import LogPart, has_emitted
 from interlock.store.connection import Connection
 from interlock.store.queries.feed import NOW
 from interlock.store.queries.trees import read_notes_in, read_tree
@@ -36,6 +40,7 @@ SHOWN = 20  # jobs on a screen
 TREE_SHOWN = 40
 BAR_WIDTH = 24
 BLOCKED_SHOWN = 5
+STREAM_SHOWN = 2_000  # characters of what an agent emits that are on the screen
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -46,6 +51,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     counts: list[tuple[Any, ...]]
     tree: trees.TreeSnapshot | None = None  # of one job and all below it
     workstream: Progress | None = None  # of one workstream
+    agent: agent_watch.AgentProgress | None = None  # of one agent run
+    has_stream: bool = False  # one job has emitted text, or is an agent run
 
 
 def watch(
@@ -69,8 +76,9 @@ def watch(
         try:
             if on_terminal() and not json:
                 with Live(console=make_console(), auto_refresh=False) as screen:
+                    stream = StreamTail(app, number)
                     for snapshot in take_snapshots(app, number, until, draw=True):
-                        screen.update(draw(snapshot), refresh=True)
+                        screen.update(draw(snapshot, stream.read() if snapshot.has_stream else ""), refresh=True)
             else:
                 for change in follow_all(app, until) if number is None else follow_job(app, number, until):
                     print_change(change, json)
@@ -120,16 +128,33 @@ def take_snapshot(
         return Snapshot(units, progress, count_by(connection, tenant, ("lifecycle", "state", "category")))
     below = None if lifecycles is None else trees.read_tree_snapshot(connection, tenant, lifecycles, unit)
     whole = read_progress(connection, tenant, unit) if units[0].unit.lifecycle == WORKSTREAM else None
-    return Snapshot(units, progress, [], below, whole)
+    is_agent = units[0].unit.lifecycle == RUN
+    agent = agent_watch.read_agent_progress(connection, tenant, units[0]) if is_agent else None
+    return Snapshot(units, progress, [], below, whole, agent, is_agent or has_emitted(connection, tenant, unit))
 
 
 # On a terminal.
 
 
-def draw(snapshot: Snapshot) -> RenderableType:
+class StreamTail:
+    """The end of what an agent run has emitted and logged, as far as it was read."""
+
+    def __init__(self, app: App, unit: int | None) -> None:
+        self.cursor, self.text = None if unit is None else LogCursor(app, unit), ""
+
+    def read(self) -> str:
+        while self.cursor and (part := self.cursor.read()):
+            self.text = (self.text + render_part(part).decode(errors="replace"))[-STREAM_SHOWN:]
+        return self.text
+
+
+def draw(snapshot: Snapshot, stream: str = "") -> RenderableType:
     """Return the screen: how many there are in which state, and the jobs with their progress."""
     if snapshot.tree is not None:
         below = draw_tree(snapshot.tree)
+        if snapshot.has_stream:
+            head = [Text(agent_watch.describe_progress(snapshot.agent)), Text("")] if snapshot.agent else []
+            return Group(*head, below, Text(stream))
         return below if snapshot.workstream is None else Group(draw_workstream(snapshot.workstream), Text(""), below)
     counts = [
         Text.assemble(f"{count} {lifecycle} ", make_state_cell(state, category))
@@ -202,7 +227,8 @@ def follow_job(app: App, unit: int, until: float | None) -> Iterator[dict[str, A
     """Yield every event of a job and of those below it, from the first on, and the progress that they report."""
     reached: dict[int, int] = {}
     steps: dict[int, tuple[float, str]] = {}
-    counts = None
+    counts = agent = None
+    cursor = LogCursor(app, unit)
     for snapshot in take_snapshots(app, unit, until):
         for row in snapshot.units:
             number = row.unit.id
@@ -219,6 +245,26 @@ def follow_job(app: App, unit: int, until: float | None) -> Iterator[dict[str, A
             text, share = describe_progress(whole), whole.done / whole.of if whole.of else 0.0
             change = {"change": "progress", "unit": whole.id, "done": share, "text": text}
             yield {**change, "workstream": msgspec.to_builtins(whole)}
+        while snapshot.has_stream and (part := cursor.read()):
+            yield describe_part(format_view_id(snapshot.units[0]), part)
+        if snapshot.agent is not None and snapshot.agent != agent:
+            agent = snapshot.agent
+            yield describe_agent(agent)
+
+
+def describe_part(unit: str, part: LogPart) -> dict[str, Any]:
+    """What a handler has emitted or logged, or the mark that some of it is void."""
+    change = {"change": "void" if part.void else "log", "unit": unit, "attempt": part.attempt, "start": part.start}
+    return {**change, "text": render_part(part).decode(errors="replace"), "void": part.void}
+
+
+def describe_agent(progress: agent_watch.AgentProgress) -> dict[str, Any]:
+    """The phase of an agent run, what is spent and left, and the questions that are open."""
+    meters = [describe_meter(meter) for meter in progress.meters]
+    return {
+        "change": "agent", "unit": progress.id, "phase": progress.phase, "meters": msgspec.to_builtins(meters),
+        "questions": msgspec.to_builtins(progress.questions), "text": agent_watch.describe_progress(progress),
+    }  # fmt: skip
 
 
 def describe_event(event: Event) -> dict[str, Any]:
@@ -230,6 +276,9 @@ def print_change(change: dict[str, Any], json: bool) -> None:
         print_json_line(change)
     elif change["change"] == "progress":
         print_line(f"{change['unit']}\tprogress\t{change['done']:.0%}\t{change['text']}")
+    elif change["change"] in ("log", "void", "agent"):
+        text = change["text"] if change["change"] == "agent" else msgspec.json.encode(change["text"]).decode()
+        print_line(f"{change['unit']}\t{change['change']}\t{text}")
     else:
         print_line("\t".join(change[field] or "" for field in ("unit", "at", "name", "from", "to", "actor")))
     sys.stdout.flush()

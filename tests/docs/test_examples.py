@@ -154,3 +154,22 @@ def test_three_coding_agents_work_on_one_repository(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "site").iterdir()) == [
         ".git", "README.md", "agents", "prices.py", "prices.pyi", "test_prices.py",
     ]  # fmt: skip
+
+
+def test_the_bug_fixer_pays_once_and_asks_before_it_merges(tmp_path: Path) -> None:
+    """Killed while it waits for the answer, and started again: it goes on, and pays for nothing twice."""
+    words = [sys.executable, "-u", str(EXAMPLES / "bug_fixer.py")]
+    with subprocess.Popen(words, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout
+        shown = ""
+        while "merge? [y/n]" not in shown:
+            shown += first.stdout.read(1)
+        first.kill()
+    assert "+    return sum(prices)" in shown
+    shutil.copytree(tmp_path / "shop", tmp_path / "seen")
+    assert "return 0" in (tmp_path / "seen" / "prices.py").read_text(encoding="utf-8")  # not merged unasked
+    last = subprocess.run(words, cwd=tmp_path, input="y\n", capture_output=True, text=True, timeout=120, check=True)
+    assert "complete 0.04 USD" in last.stdout
+    assert "return sum(prices)" in (tmp_path / "shop" / "prices.py").read_text(encoding="utf-8")
+    calls = (tmp_path / "calls.txt").read_text(encoding="utf-8").splitlines()
+    assert calls == ["make the test pass, try 1", "make the test pass, try 2"]

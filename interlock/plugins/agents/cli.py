@@ -9,10 +9,11 @@ import typer
 from interlock.cli.options import DEFAULT, Actor, Tenant, Url, find_unit, get_actor, open_app
 from interlock.cli.output import FINDING, Json, print_json, print_line, print_table, write_file
 from interlock.client.agent_records import describe_entry, describe_meter, render_transcript, render_usage
+from interlock.client.agent_watch import AgentProgress, read_agent_progress
 from interlock.client.agents import AgentRun
 from interlock.client.app import App
 from interlock.client.durations import format_time
-from interlock.kernel.budgets import format_amount
+from interlock.kernel.budgets import format_amount, present_amount
 from interlock.kernel.commands import MeterStatus
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id
@@ -21,7 +22,8 @@ from interlock.plugins.agents.governance import PASS, read_decision
 from interlock.plugins.agents.options import RUN
 from interlock.plugins.agents.queries import read_agent_steps
 from interlock.plugins.agents.transcripts import TranscriptEntry, read_transcript
-from interlock.store.queries.views import read_summary
+from interlock.store.connection import Connection
+from interlock.store.queries.views import read_summary, view
 
 app = typer.Typer(
     name="agent", help="Agent runs: what one has recorded and used, resume, fork, decision.", no_args_is_help=True
@@ -50,6 +52,11 @@ Caps = Annotated[
     list[str] | None,
     typer.Option("--budget", metavar="NAME=AMOUNT", help="What it may use now, as in usd=10; may be repeated."),
 ]
+Raised = Annotated[
+    list[str] | None,
+    typer.Option("--raise", metavar="NAME=AMOUNT", help="Resume it with this cap, as in usd=10; may be repeated."),
+]
+BudgetReason = Annotated[str, typer.Option("--reason", help="Why it is raised; kept with the event.")]
 At = Annotated[str, typer.Option("--at", metavar="STEP", help="The step that is done again.")]
 Replace = Annotated[
     list[str] | None,
@@ -78,14 +85,48 @@ def make_step_row(row: dict[str, Any]) -> list[str]:
 
 
 @app.command("budget")
-def show_budget(run: RunId, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
-    """Show what a run and all below it have used, and what they may use."""
+def show_budget(
+    run: RunId, caps: Raised = None, reason: BudgetReason = "", actor: Actor = None, tenant: Tenant = 1,
+    db: Url = DEFAULT, json: Json = False,
+) -> None:  # fmt: skip
+    """Show what a run and all below it have used, may use and have left; or let one go on with other caps."""
+    given = dict(parse_cap(text) for text in caps or ())
     with open_app(db, tenant) as client:
-        meters = find_agent_run(client, run).read_meters()
+        agent = find_agent_run(client, run)
+        if given:
+            raise_budget(client, agent, given, get_actor(actor), reason)
+        elif reason:
+            raise InterlockError("--reason is that of --raise NAME=AMOUNT, as in --raise usd=10")
+        meters = agent.read_meters()
+    left = {meter.name: present_amount(meter.name, count_left(meter)) for meter in meters if meter.hard is not None}
     if json:
-        print_json({"id": run, "meters": [describe_meter(meter) for meter in meters]})
+        print_json({"id": run, "meters": [describe_meter(meter) for meter in meters], "left": left})
         return
     print_table(("WHAT", "USED", "ASK AT", "AT MOST"), [make_meter_row(meter) for meter in meters])
+    if left:
+        amounts = [(meter.name, count_left(meter)) for meter in meters if meter.hard is not None]
+        print_line(f"left: {', '.join(f'{name} {format_amount(name, amount)}' for name, amount in amounts)}")
+
+
+def raise_budget(client: App, agent: AgentRun, caps: dict[str, float | str], actor: str, reason: str) -> None:
+    """Let a run that has ended go on with other caps. Raises InterlockError for one that a person is asked about."""
+    progress = client.read(read_progress_of, agent.unit)
+    for question in progress.questions:
+        if question.name.startswith("budget "):
+            raise InterlockError(
+                f"{agent.id} waits for an answer to '{question.name}': raise it by `interlock approve "
+                f"{question.id} --with '{{\"hard\": …}}'`"
+            )
+    agent.resume(by=actor, reason=reason, budget=caps)
+
+
+def read_progress_of(connection: Connection, tenant: int, unit: int) -> AgentProgress:
+    return read_agent_progress(connection, tenant, view(connection, tenant, unit))
+
+
+def count_left(meter: MeterStatus) -> int:
+    """How much may be used still, of something that has a cap."""
+    return max(0, (meter.hard or 0) - meter.used)
 
 
 def make_meter_row(meter: MeterStatus) -> list[str]:
