@@ -542,10 +542,11 @@ DECLARE
 BEGIN
     PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
+        -- One value per row: EXISTS below an OR may be answered by reading all units.
         SELECT 1 FROM fresh
-        WHERE NOT EXISTS (SELECT 1 FROM unit WHERE id = fresh.unit AND tenant = fresh.tenant)
-           OR NOT EXISTS (SELECT 1 FROM unit WHERE id = fresh.needs AND tenant = fresh.tenant)
-              AND NOT EXISTS (SELECT 1 FROM place WHERE place.unit = fresh.needs AND tenant = fresh.tenant))
+        WHERE fresh.tenant IS DISTINCT FROM (SELECT tenant FROM unit WHERE id = fresh.unit)
+           OR fresh.tenant IS DISTINCT FROM (SELECT tenant FROM unit WHERE id = fresh.needs)
+              AND fresh.tenant IS DISTINCT FROM (SELECT tenant FROM place WHERE place.unit = fresh.needs))
     THEN PERFORM guard_refuses('tenant', 'a unit and what it needs are of one tenant'); END IF;
     PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
@@ -561,7 +562,7 @@ BEGIN
     PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
         SELECT 1 FROM fresh
-        WHERE NOT EXISTS (SELECT 1 FROM unit WHERE id = fresh.parent AND tenant = fresh.tenant)
+        WHERE fresh.tenant IS DISTINCT FROM (SELECT tenant FROM unit WHERE id = fresh.parent)
            OR EXISTS (SELECT 1 FROM unit WHERE id = fresh.unit AND (tenant <> fresh.tenant OR parent IS DISTINCT FROM fresh.parent)))
     THEN PERFORM guard_refuses('tenant', 'a place is in a unit of its tenant, and is that of a child of it'); END IF;
     PERFORM set_config('app.tenants', declared, true);
