@@ -1,8 +1,15 @@
-"""A worker that runs for the length of a command: until the workstream that it submitted has ended."""
+"""A worker that runs for the length of a command: until the workstream that it submitted has ended.
+
+If the workstream has a repository, that is the folder in which the command runs. Then what the workstream names there
+is looked up before anything is submitted, and a database in the checkout is hidden from git: the checkout stays clean.
+"""
 
 import asyncio
 import os
 import sys
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import unquote
 
 import typer
 
@@ -10,6 +17,7 @@ from interlock.cli.output import FINDING, print_line
 from interlock.client.app import App
 from interlock.client.exceptions import Failed
 from interlock.client.workstream_runs import WorkstreamRun
+from interlock.git import GitError, Repository, run_git
 from interlock.kernel.errors import InterlockError
 from interlock.plugins.repositories.options import CLEAN
 from interlock.store.queries.views import Filter, listing
@@ -20,6 +28,44 @@ CLEANED_MAX = 100  # of the newest jobs that remove worktrees, among which that 
 QUEUES = {"default": 4}  # with how many tasks at a time
 PAUSE = 0.2  # seconds between two looks at the tasks
 SHOWN_MAX = 500  # tasks of which every change is printed
+SQLITE = "sqlite:///"
+EXCLUDE = "info/exclude"  # the file of a repository that hides files from git, for this clone alone
+GLOB = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[ !#"})
+
+
+def check_folder(ref: str | None, branches: Iterable[str]) -> None:
+    """Raise InterlockError unless this folder is in a repository that has a revision (None: HEAD) and branches."""
+    repository = Repository(os.getcwd())
+    try:
+        repository.resolve(ref or "HEAD")
+    except GitError as error:
+        raise GitError(f"{error}; commit something first" if ref is None else str(error)) from None
+    known = repository.git("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/").text.splitlines()
+    for branch in branches:
+        if branch not in known:
+            raise GitError(
+                f"there is no branch '{branch}' to merge onto in '{repository.folder}'; "
+                f"there are {', '.join(known[:10]) or 'none'}"
+            )
+
+
+def hide_database(url: str) -> None:
+    """Hide a SQLite file in a checkout from git, for this clone alone; what git knows or ignores stays as it is."""
+    path = os.path.realpath(unquote(url.removeprefix(SQLITE)))
+    top = run_git(["rev-parse", "--show-toplevel"], directory=os.getcwd(), accepted=(0, 128)).text
+    if not url.startswith(SQLITE) or not top or os.path.commonpath((top, path)) != top:
+        return
+    name = os.path.relpath(path, top)
+    if not run_git(["ls-files", "--others", "--exclude-standard", "--", name], directory=top).out:
+        return
+    file = Path(Repository(top).folder, EXCLUDE)
+    try:
+        file.parent.mkdir(exist_ok=True)
+        before = file.read_bytes() if file.exists() else b""
+        end = b"" if before.endswith(b"\n") or not before else b"\n"
+        file.write_bytes(before + end + os.fsencode(f"/{name.translate(GLOB)}*\n"))
+    except OSError as error:
+        raise InterlockError(f"'{file}' cannot be written: {error.strerror}; say --db, for one elsewhere") from None
 
 
 def make_worker(client: App, sandbox: str, repo: str | None = None) -> Worker:
@@ -27,6 +73,8 @@ def make_worker(client: App, sandbox: str, repo: str | None = None) -> Worker:
 
     `repo` is the name of the repository that this folder is, for the workstream.
     """
+    if repo is not None:
+        hide_database(client.url)
     settings = ShellSettings(directory=os.getcwd(), environment={}, secrets={}, sandbox=sandbox)
     return Worker(client, QUEUES, shell=settings, repositories={} if repo is None else {repo: os.getcwd()})
 
@@ -40,6 +88,7 @@ def run_here(worker: Worker, stream: WorkstreamRun) -> None:
         raise InterlockError(f"{stream.id} is {stream.state}: other workers go on with it") from None
     except Failed as failed:
         print_line(str(failed))
+        print_line(f"when it is mended, do the rest again: interlock workstream rerun {stream.id} --failed --here")
         raise typer.Exit(FINDING) from None
     print_line(f"{stream.id} is {stream.state}")
 

@@ -123,6 +123,13 @@ def open_app(url: str, tenant: int, *, make: bool = False) -> Iterator[App]:
         yield app
 
 
+@contextmanager
+def open_app_in_memory() -> Iterator[App]:
+    """Open an app whose database ends with the command, to check what is not to be submitted."""
+    with interlock.open(f"sqlite://{MEMORY}", lifecycles=OWN_FILES, plugins=find_plugins()) as app:
+        yield app
+
+
 def get_actor(actor: str | None) -> str:
     """Return who acts: as given, or the user of the operating system.
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from interlock.git.command import PROTOCOLS, SECONDS, BranchMoved, GitError, GitResult, LocalChanges, run_git
 from interlock.kernel.errors import InterlockError
 
+NO_REPOSITORY = "not a git repository"  # in what git says
 NOTHING = "0" * 40  # as the old value of a branch: it must not exist
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # as the source of attributes: newer versions would read HEAD's
 REVISION_MAX = 1000  # characters
@@ -82,7 +83,12 @@ class Repository:
         }
         if not os.path.isdir(path):
             raise GitError(f"there is no folder '{path}'")
-        folders = run_git(["rev-parse", "--absolute-git-dir", "--git-common-dir"], directory=path, seconds=seconds)
+        try:
+            folders = run_git(["rev-parse", "--absolute-git-dir", "--git-common-dir"], directory=path, seconds=seconds)
+        except GitError as error:
+            if NO_REPOSITORY in str(error):
+                raise GitError(f"'{path}' is not a git repository, nor a folder in one") from None
+            raise
         own, common = folders.text.splitlines()
         self.folder = os.path.realpath(os.path.join(path, common) if not os.path.isabs(common) else common)
         self.own_folder = os.path.realpath(own)

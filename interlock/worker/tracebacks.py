@@ -30,7 +30,10 @@ CALLERS = {
     str(WORKER.parent / "testing" / "worker.py"),
     str(WORKER.parent / "client" / "async_pairs.py"),  # by which results of threads come to the loop
 }
-LIBRARIES = tuple(str(Path(str(module.__file__)).parent) for module in (asyncio, concurrent.futures))
+LIBRARIES = (
+    *(str(Path(str(module.__file__)).parent) for module in (asyncio, concurrent.futures)),
+    str(WORKER.parent / "git"),  # which the worker calls before a handler and after it
+)
 SENT = "interlock_traceback"  # the attribute that carries the text from the process where it was raised
 HIDDEN = "hidden: the redact function of this app failed"
 

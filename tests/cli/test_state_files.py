@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from interlock.kernel.commands import Decide, Submit, Work
+from interlock.kernel.commands import PERMANENT, Decide, Submit, Work
 from interlock.kernel.ids import format_id
 from interlock.plugins.state_files.folder import LOG, open_folder
 from tests.cli.places import Place
@@ -32,8 +33,8 @@ def test_a_folder_is_written_and_gone_on_with_and_its_log_is_sound(place: Place,
     assert (checked.code, checked.out) == (0, f"{folder / LOG}: 14 lines checked, no problems found\n")
 
 
-def end(place: Place) -> int:
-    """A workstream that has completed."""
+def end(place: Place, outcome: str = "completed") -> int:
+    """A workstream that has completed, or has failed with its task, or was cancelled."""
     work = (
         Work(task="site", lifecycle="workstream", ref="w"),
         Work(task="t", lifecycle="task", parent="w", step="build"),
@@ -42,6 +43,11 @@ def end(place: Place) -> int:
     if place.world.unit(stream).state == "planned":
         place.world.send(Decide(unit=stream, trigger="plan"))
     (grant,) = place.world.claim(place.world.worker("w", incarnation="9"))
+    if outcome == "cancelled":
+        place.world.cancel(stream)
+    if outcome != "completed":
+        place.world.finish(grant, ended="failure", error="no disk", error_class=PERMANENT)
+        return stream
     place.world.finish(grant)
     for unit in (task, stream):
         place.world.send(Decide(unit=unit, trigger="valid"))
@@ -71,6 +77,28 @@ def test_documents_and_an_archive_that_comes_back(place: Place, tmp_path: Path) 
     assert place.ask("show", stream, "--db", empty, "--json").json["state"] == "completed"
     assert place.ask("audit", "--db", empty).code == 0
     assert place.ask("restore", file, "--db", empty, "--json").json["left"][0]["id"] == stream
+
+
+@pytest.mark.req("R3-35")
+@pytest.mark.parametrize("outcome", ["completed", "failed", "cancelled"])
+def test_a_workstream_is_preserved_however_it_ended_and_can_be_brought_back(
+    place: Place, tmp_path: Path, outcome: str
+) -> None:
+    stream = format_id("workstream", unit := end(place, outcome))
+    assert place.world.unit(unit).state == outcome
+    place.ask("export", "--state", tmp_path / ".state")
+    file = tmp_path / ".state" / "archive" / f"{stream}.jsonl"
+    elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
+    assert place.ask("restore", file, "--db", elsewhere).out == f"{stream} came back\n"
+    assert place.ask("show", stream, "--json", "--db", elsewhere).json["state"] == outcome
+    task = place.ask("show", f"{stream}/build", "--json", "--db", elsewhere).json
+    assert (task["state"], task["error"]) == (outcome, "no disk" if outcome == "failed" else None)
+    told = [
+        [(event["name"], event["to"]) for event in place.ask("events", stream, "--json", *more).json["events"]]
+        for more in ((), ("--db", elsewhere))
+    ]
+    assert told[0] == told[1] != []
+    assert place.ask("audit", "--db", elsewhere).code == 0
 
 
 def test_a_file_that_is_no_archive_is_refused(place: Place, tmp_path: Path) -> None:

@@ -196,8 +196,11 @@ def check_log(text: str, **how: bool) -> list[str]:
 
 @pytest.mark.req("R3-30", "R3-32", "R3-34")
 @pytest.mark.parametrize("seed", range(16))
-def test_the_stored_state_is_the_derived_one_and_the_log_is_allowed(seed: int, tmp_path: Path) -> None:
-    with fresh("sqlite memory", tmp_path, "") as connection:
+@pytest.mark.parametrize("store", ["sqlite memory", "postgres"])
+def test_the_stored_state_is_the_derived_one_and_the_log_is_allowed(
+    store: str, seed: int, tmp_path: Path, server: str
+) -> None:
+    with fresh(store, tmp_path, server) as connection:
         world = Trusting(connection)
         history = History(world, seed)
         history.play(COMMANDS)

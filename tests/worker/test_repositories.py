@@ -243,7 +243,6 @@ async def test_several_workstreams_onto_one_branch_lose_nothing(file_url: str, s
     assert sorted(merges) == sorted(f"Merge {format_id('workstream', stream)} onto main" for stream in streams)
 
 
-@pytest.mark.req("R3-35")
 @on_loop
 async def test_changes_of_an_attempt_that_failed_are_kept_and_named(file_url: str, site: Path) -> None:
     with opened(file_url) as app:

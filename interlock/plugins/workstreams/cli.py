@@ -6,8 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from interlock.cli.here import make_worker, run_here
-from interlock.cli.options import DEFAULT, Actor, Id, Tenant, Url, Why, find_unit, get_actor, open_app
+from interlock.cli.here import check_folder, make_worker, run_here
+from interlock.cli.options import (
+    DEFAULT,
+    Actor,
+    Id,
+    Tenant,
+    Url,
+    Why,
+    find_unit,
+    get_actor,
+    open_app,
+    open_app_in_memory,
+)
 from interlock.cli.output import Json, format_count, on_terminal, print_json, print_line, print_table
 from interlock.cli.submit import (
     Arg,
@@ -23,6 +34,8 @@ from interlock.cli.submit import (
 from interlock.client.app import App
 from interlock.client.progress import PlannedTask
 from interlock.client.workstream_files import (
+    CheckSpec,
+    WorkstreamSpec,
     make_options,
     make_task_part,
     make_workstream,
@@ -32,12 +45,14 @@ from interlock.client.workstream_files import (
 )
 from interlock.client.workstream_imports import SLEEP, RecordedWorkstream
 from interlock.client.workstream_runs import WorkstreamRun
+from interlock.core.effective_policy import policy_of
 from interlock.kernel.commands import ReassignTask, RetryTask, SkipTask, Standing
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.plan import make_plan
 from interlock.kernel.wfformat import RecordedWorkflow, read_wfformat
-from interlock.store.queries.views import read_summary
+from interlock.plugins.repositories.options import read_repository
+from interlock.store.queries.views import read_summary, view
 
 app = typer.Typer(
     name="workstream",
@@ -48,6 +63,9 @@ WORKSTREAM, TASK = "workstream", "task"
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="A task, as in task_4r1, or WORKSTREAM/NAME.")]
 KINDS = {".toml": "toml", ".json": "json"}  # of a file, by the end of its name
 File = Annotated[str, typer.Argument(metavar="FILE", help="A TOML or JSON file; - is standard input.")]
+Here = Annotated[
+    bool, typer.Option("--here", help="Run its commands here, until it has ended; exit with 1 if it fails.")
+]
 Sandbox = Annotated[
     str, typer.Option("--shell-sandbox", help="With --here, where commands run: auto, bubblewrap or none.")
 ]
@@ -81,9 +99,7 @@ def submit_file(
     priority: Priority = 0,
     label: Label = None,
     correlation: Correlation = "",
-    here: Annotated[
-        bool, typer.Option("--here", help="Run its commands here, until it has ended; exit with 1 if it fails.")
-    ] = False,
+    here: Here = False,
     shell_sandbox: Sandbox = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the file.")] = False,
     actor: Actor = None,
@@ -99,17 +115,25 @@ def submit_file(
     }  # fmt: skip
     options = {**make_options(spec), **{name: value for name, value in given.items() if value}}
     arguments = {**spec.arguments, **{name: parse_value(text) for name, text in parse_pairs("arg", arg).items()}}
+    if here and spec.repo is not None:
+        check_folder(arguments.get("ref") or spec.ref, list_targets(spec))
+    if dry_run:
+        with open_app_in_memory() as client:
+            make_workstream(client, spec).arguments.encode(arguments)
+        print_line(f"workstream '{spec.name}' with {format_count(len(spec.tasks), 'task')} can be submitted")
+        return
     with open_app(db, tenant, make=True) as client:
         workstream = make_workstream(client, spec)
-        if dry_run:
-            workstream.arguments.encode(arguments)
-            print_line(f"workstream '{spec.name}' with {format_count(len(spec.tasks), 'task')} can be submitted")
-            return
         worker = make_worker(client, shell_sandbox, spec.repo) if here else None
         stream = workstream.submit(**arguments, **options, by=get_actor(actor))
         print_made(stream, len(spec.tasks), json)
         if worker is not None:
             run_here(worker, stream)
+
+
+def list_targets(spec: WorkstreamSpec) -> list[str]:
+    """Return the branches onto which the checks of a workstream merge."""
+    return [check.merge for check in spec.checks if isinstance(check, CheckSpec) and check.merge is not None]
 
 
 def print_made(stream: WorkstreamRun, count: int, json: bool) -> None:
@@ -257,6 +281,8 @@ def rerun_workstream(
         str | None,
         typer.Option("--from", metavar="TASK", help="Do only this task again, and those that come after it."),
     ] = None,
+    here: Here = False,
+    shell_sandbox: Sandbox = "auto",
     reason: Why = "",
     actor: Actor = None,
     tenant: Tenant = 1,
@@ -266,8 +292,17 @@ def rerun_workstream(
     """Do a workstream that has ended again, as a new one; when piped, only its id is printed."""
     with open_app(db, tenant) as client:
         stream = find_workstream(client, unit)
+        worker = make_worker(client, shell_sandbox, find_repository(stream)) if here else None
         again = stream.rerun(failed=failed, from_=first, by=get_actor(actor), reason=reason)
         print_made(again, len(again.tasks), json)
+        if worker is not None:
+            run_here(worker, again)
+
+
+def find_repository(stream: WorkstreamRun) -> str | None:
+    """Return the name of the repository of a workstream, if it has one."""
+    own = read_repository(policy_of(stream.app.read(view, stream.unit).body).options)
+    return own.repo or None if own is not None else None
 
 
 def find_workstream(client: App, text: str) -> WorkstreamRun:
