@@ -15,7 +15,7 @@ from tests.postgres.server import postgres
 WHO = "interlock,floor,pgqueuer,graphile,pgboss"
 JOBS, ROUNDS = 40_000, 3
 LOOK = 0.1  # seconds; whoever asks more often is measured too
-Cost = tuple[float, float, float]  # jobs a second, and µs a job of the worker and of the server
+Cost = tuple[float, float, float]  # jobs a second, and µs per job of the worker and of the server
 
 
 def cost(stage: Stage, peer: Peer) -> Cost:
@@ -50,7 +50,7 @@ def main() -> None:
                 except Broken as broken:
                     print(broken)
                 stage.take_down(peer)
-    print("| who | jobs/s | worker, µs a job | PostgreSQL, µs a job | both |\n| --- | ---: | ---: | ---: | ---: |")
+    print("| who | jobs/s | worker, µs per job | PostgreSQL, µs per job | both |\n| --- | ---: | ---: | ---: | ---: |")
     for title, costs in found.items():
         if costs:
             rate, worker, server = (median(column) for column in zip(*costs, strict=True))

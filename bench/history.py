@@ -43,7 +43,7 @@ class Stage:
 def main() -> None:
     with postgres(SERVER) as server, fresh_postgres(server, f"history{os.getpid()}") as url:
         stage = Stage(url)
-        print("| versions of each | ms to claim and give back 500 | PostgreSQL, µs a unit |\n| ---: | ---: | ---: |")
+        print("| versions of each | ms to claim and give back 500 | PostgreSQL, µs per unit |\n| ---: | ---: | ---: |")
         done = 0
         for wanted in (0, VERSIONS):
             while 2 * done < wanted:

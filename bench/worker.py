@@ -135,7 +135,7 @@ def measure(task: str) -> float:
 def main() -> None:
     gc.freeze()  # as `interlock worker` does it
     gc.set_threshold(*COLLECT)
-    print("| handler | worker, µs a job |\n| --- | ---: |")
+    print("| handler | worker, µs per job |\n| --- | ---: |")
     for task in sys.argv[1:] or INPUTS:
         print(f"| {task} | {min(measure(task) for _ in range(ROUNDS)):.1f} |")
 

@@ -2,8 +2,8 @@
 
 A layered graph (each task needs two of the layer before it) and a chain are submitted in pages of 1,000 and worked off
 by raw commands, without handlers; with `--checks`, each task has one check as a job of its own. Prints the processor
-time of this process and the time a task, and their ratios to the graph before it; more than 1.15 is too much, and so
-are more than 400 µs of processor time a task on SQLite without checks. Beside it, what GNU make takes for the same
+time of this process and the time per task, and their ratios to the graph before it; more than 1.15 is too much, and so
+are more than 400 µs of processor time per task on SQLite without checks. Beside it, what GNU make takes for the same
 graph with `true` as every recipe, its children included. It also prints how long plan and progress take to read.
 
     python -m bench.workstreams [--sizes 10000,100000] [--shapes layers,chain] [--checks] [--make] [--postgres]
@@ -34,7 +34,7 @@ from tests.postgres.server import postgres
 from tests.store.databases import declare
 
 ALLOWED = 1.15  # how much more a task may cost in the largest graph than in the one before it
-PROCESSOR_MAX = 400  # µs a task, on SQLite without checks
+PROCESSOR_MAX = 400  # µs per task, on SQLite without checks
 SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {"layers": layers, "chain": chain}
 
 
@@ -107,7 +107,7 @@ def compare(fresh: Iterator[str], options: argparse.Namespace, sizes: Sequence[i
             ratio = f", {cost.processor / before.processor:.2f} x" if before else ""
             sys.stdout.write(
                 f"{shape} of {size:,}{' with a check each' if options.checks else ''}: {cost.processor:.0f} µs of "
-                f"processor time a task{ratio}, {cost.wall:.0f} µs in all; plan and progress in {cost.reading:.2f} s\n"
+                f"processor time per task{ratio}, {cost.wall:.0f} µs in all; plan, progress in {cost.reading:.2f} s\n"
             )
             if before and cost.processor > ALLOWED * before.processor:
                 well = False

@@ -13,7 +13,7 @@ from interlock.lifecycles import shipped
 from interlock.testing import simulate
 from interlock.testing.simulation.faults import KINDS
 from interlock.testing.simulation.runner import Report
-from interlock.testing.simulation.scenarios import Move, listed
+from interlock.testing.simulation.scenarios import Move, list_moves
 from interlock.testing.simulation.shrink import shrunk, written_out
 
 STRICT = 600  # seconds from which on the table is judged too
@@ -88,7 +88,7 @@ def table(sums: Sums) -> list[str]:
     lines.append(
         f"{'lifecycle':13} {'from':18} {'trigger':17} {'all':>7} " + " ".join(f"{n:>5}" for n in range(len(kinds)))
     )
-    for move in sorted(listed(shipped()), key=str):
+    for move in sorted(list_moves(shipped()), key=str):
         cells = " ".join(f"{sums.cells[move, kind]:>5}" for kind in kinds)
         lines.append(f"{move[0]:13} {move[1] or 'birth':18} {move[2]:17} {sums.moves[move]:>7} {cells}")
     lines.append(
@@ -99,7 +99,7 @@ def table(sums: Sums) -> list[str]:
 
 def gaps(sums: Sums) -> list[str]:
     """Moves that were taken too seldom, and cells that were never taken."""
-    moves = sorted(listed(shipped()), key=str)
+    moves = sorted(list_moves(shipped()), key=str)
     seldom = [f"{move}: taken {sums.moves[move]} times" for move in moves if sums.moves[move] < LEAST]
     cells = [(move, kind) for move in moves for kind in KINDS if (move, kind) not in UNREACHABLE]
     return seldom + [f"{move} never while {kind}" for move, kind in cells if not sums.cells[move, kind]]

@@ -172,30 +172,30 @@ def read(path: Path) -> Iterator[Header | Root]:
     try:
         with path.open("rb") as file:
             text = file.readline(LINE_MAX)
-            header = decoded(path, 1, text, Header)
+            header = decode_entry(path, 1, text, Header)
             if header.anchor != FORMAT:
-                raise damaged(path, 1, f"format {header.anchor} is not known; {FORMAT} is")
+                raise make_damage_error(path, 1, f"format {header.anchor} is not known; {FORMAT} is")
             yield header
             digest.update(text)
             while (text := file.readline(LINE_MAX)).startswith(b"["):
-                yield decoded(path, number, text, Root)
+                yield decode_entry(path, number, text, Root)
                 digest.update(text)
                 number += 1
-            end = decoded(path, number, text, End)
+            end = decode_entry(path, number, text, End)
             if end.digest != digest.hexdigest() or file.read(1):
-                raise damaged(path, number, "its digest is not that of the lines before it")
+                raise make_damage_error(path, number, "its digest is not that of the lines before it")
     except OSError as error:
         raise InterlockError(f"the anchor '{path}' cannot be read: {error.strerror}") from None
 
 
-def decoded(path: Path, number: int, text: bytes, kind: type[T]) -> T:
+def decode_entry(path: Path, number: int, text: bytes, kind: type[T]) -> T:
     if not text.endswith(b"\n"):
-        raise damaged(path, number, "it is cut off")
+        raise make_damage_error(path, number, "it is cut off")
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise damaged(path, number, str(error)) from None
+        raise make_damage_error(path, number, str(error)) from None
 
 
-def damaged(path: Path, number: int, why: str) -> InterlockError:
+def make_damage_error(path: Path, number: int, why: str) -> InterlockError:
     return InterlockError(f"'{path}' is no anchor, or is damaged (line {number}): {why}")

@@ -38,11 +38,11 @@ def fold_until(events: Iterable[Event], lifecycles: Mapping[str, Lifecycle], unt
             ended = None
         elif ended is None:
             ended = event.at
-        cost += paid(event.payload)
+        cost += parse_cost(event.payload)
     return None if born is None else PastState(folded, born, began, ended, cost)
 
 
-def paid(payload: str) -> float:
+def parse_cost(payload: str) -> float:
     """What the attempt that an event closes has cost."""
     payload_fields = msgspec.json.decode(payload) if '"cost"' in payload else {}
     return float(payload_fields.get("cost") or 0)

@@ -26,7 +26,7 @@ from interlock.kernel.commands import LeaseStatus, Tick
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
 from interlock.store.queries.views import events_of, view
-from interlock.worker.demo_tasks import made
+from interlock.worker.demo_tasks import make_app
 
 app = typer.Typer(help="See it happen: real workers, real kills, and an audit.", invoke_without_command=True)
 HURRY = 20  # so many times shorter than in production
@@ -72,7 +72,7 @@ class DemoWorker:
 def open_stage() -> Iterator[tuple[App, ExitStack]]:
     """Open an app on a database that is deleted afterwards, and a stack for the workers."""
     with tempfile.TemporaryDirectory(prefix="interlock-demo-") as folder, ExitStack() as stack:
-        yield stack.enter_context(made(f"sqlite:///{Path(folder).absolute()}/demo.db", HURRY)), stack
+        yield stack.enter_context(make_app(f"sqlite:///{Path(folder).absolute()}/demo.db", HURRY)), stack
 
 
 def wait_until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from interlock.client.app import App
 from interlock.client.keys import make_secret
 from interlock.kernel.commands import Claim, Finish, Heartbeat, LeaseRef, Outcome, Register, Start
-from interlock.worker.demo_tasks import made
+from interlock.worker.demo_tasks import make_app
 from interlock.worker.loop import Worker
 
 
@@ -32,7 +32,7 @@ def write_line(line: str) -> None:
 
 
 def main(part: str, url: str, hurry: int, name: str) -> None:
-    with made(url, hurry) as app:
+    with make_app(url, hurry) as app:
         if part == "hold":
             hold_job(app, name)
         else:

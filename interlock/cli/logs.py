@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from interlock.kernel.api_keys import redacted
+from interlock.kernel.api_keys import redact_keys
 from interlock.kernel.errors import InterlockError
 
 FORMATS = ("text", "json")
@@ -47,7 +47,7 @@ class StderrHandler(logging.Handler):
         self.console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = redacted(self.format(record))
+        text = redact_keys(self.format(record))
         if self.console:
             self.console.print(Text(text), soft_wrap=True)
         else:

@@ -10,7 +10,7 @@ from interlock.client.app import App
 from interlock.client.durations import format_time
 from interlock.core.notes import BEATS_US, VERBOSE_US
 from interlock.kernel.commands import SetTenant
-from interlock.kernel.durations import spoken
+from interlock.kernel.durations import format_us
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Tenant as Row
 from interlock.store.queries.tenants import count_held, count_waiting, read_tenants
@@ -127,8 +127,8 @@ def describe_tenant(app: App, row: Row) -> dict[str, Any]:
         "max_running": row.max_running,
         "waiting": app.engine.read(lambda connection: count_waiting(connection, row.id), row.id),
         "max_waiting": row.max_waiting,
-        "max_requests": row.max_requests, "keep_beats": spoken(row.keep_beats_us or BEATS_US),
-        "keep_verbose": spoken(row.keep_verbose_us or VERBOSE_US),
+        "max_requests": row.max_requests, "keep_beats": format_us(row.keep_beats_us or BEATS_US),
+        "keep_verbose": format_us(row.keep_verbose_us or VERBOSE_US),
         "changed_at": format_time(row.changed_at) if row.changed_at else None, "changed_by": row.changed_by or None,
     }  # fmt: skip
 

@@ -78,7 +78,7 @@ def start(
     settings = make_shell_settings(shell, shell_directory, shell_env, shell_secret, shell_sandbox)
     source = ctx.get_parameter_source("db")
     is_given = source is not None and source.name == "COMMANDLINE"  # INTERLOCK_DB is for apps that name none
-    app = find_app(place, db if is_given else None) if place else demo_tasks.made(db)
+    app = find_app(place, db if is_given else None) if place else demo_tasks.make_app(db)
     app.add_plugins(find_plugins())
     worker = Worker(
         app, parse_queues(queue or (), app), name=name, capabilities=split_commas(cap), grace=grace, shell=settings,

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import overload
 
-from interlock.kernel.durations import ALLOWED, UNITS_US, microseconds, spoken
+from interlock.kernel.durations import ALLOWED, UNITS_US, format_us, microseconds
 from interlock.kernel.errors import InterlockError
 
 Length = str | int | float | timedelta
@@ -50,7 +50,7 @@ def format_time(at: int | None) -> str | None:
 def format_rounded(length_us: int) -> str:
     """Formats a length of time as a person would say it: in whole seconds if it is long, else in milliseconds."""
     part = UNITS_US["s"] if abs(length_us) >= ROUNDED_FROM_US else UNITS_US["ms"]
-    return spoken(abs(length_us) // part * part)
+    return format_us(abs(length_us) // part * part)
 
 
 def format_brief(length_us: int) -> str:

@@ -81,10 +81,10 @@ class Result:
     """What a handler returns that also says what its work has cost, in whatever unit you count."""
 
     def __init__(self, value: Any = None, *, cost: float = 0) -> None:
-        self.value, self.cost = value, checked_cost(cost)
+        self.value, self.cost = value, check_cost(cost)
 
 
-def checked_cost(cost: float) -> float:
+def check_cost(cost: float) -> float:
     """Raises InterlockError for what is no cost."""
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < COST_MAX:
         raise InterlockError(f"cost = {cost!r} is not allowed; allowed is a number from 0 to {COST_MAX}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.client.durations import format_time
-from interlock.kernel.api_keys import KIND, SECRET_BYTES, digest_of, read_key, spelled, split_roles
+from interlock.kernel.api_keys import KIND, SECRET_BYTES, digest_of, format_key, read_key, split_roles
 from interlock.kernel.commands import CreateKey, Issued, RotateKey
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
@@ -52,7 +52,7 @@ def issue_key(app: "App", order: CreateKey | RotateKey) -> Secret:
     secret = make_secret()
     issued = app.send(msgspec.structs.replace(order, digest=digest_of(secret)))
     tenant = app.tenant if app.far else order.tenant  # a server makes keys for the tenant of the caller
-    return Secret(issued, spelled(tenant, issued.key, secret))
+    return Secret(issued, format_key(tenant, issued.key, secret))
 
 
 def is_valid_secret(row: Row, secret: str, now: int) -> bool:

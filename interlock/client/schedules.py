@@ -15,12 +15,12 @@ from interlock.kernel.commands import (
     RemoveSchedule,
     ResumeSchedule,
 )
-from interlock.kernel.durations import spoken
+from interlock.kernel.durations import format_us
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Schedule, Skipped
 from interlock.plugins.schedules.cron import EVERY, format_instant
 from interlock.store.connection import Connection
-from interlock.store.queries.views import schedule_of, schedules_of, skipped_of
+from interlock.store.queries.views import read_skipped, schedule_of, schedules_of
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -96,13 +96,13 @@ class Schedules:
 
     def skipped(self, name: str, limit: int = 100) -> list[Skipped]:
         """Returns the instants for which a schedule made no job, the latest first, with the reason."""
-        return self.app.read(skipped_of, name, limit)
+        return self.app.read(read_skipped, name, limit)
 
 
 def format_timing(timing: str | timedelta) -> str:
     """Returns a timing as the engine knows it: a cron expression has at least five fields, all else is an interval."""
     if isinstance(timing, timedelta):
-        return EVERY + spoken(length_us("timing", timing))
+        return EVERY + format_us(length_us("timing", timing))
     interval = len(timing.split()) < CRON_FIELDS and not timing.lower().startswith(EVERY)
     return EVERY + timing if interval else timing
 

@@ -33,7 +33,7 @@ from interlock.store.queries.lists import (
     read_oldest_units,
     refs_of,
 )
-from interlock.store.queries.views import Filter, count_by, done_again
+from interlock.store.queries.views import Filter, count_by, read_done_again
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -234,7 +234,7 @@ def requeue_steps(
     refs: Sequence[UnitRef], order: Requeue, *, again: bool = False, dry_run: bool = False
 ) -> Steps[list[RequeueOutcome]]:
     """Requeues each job as a new one. One that was requeued before is left alone, unless `again` is set."""
-    before: dict[int, int] = {} if again or not refs else (yield Read(done_again, ([ref.unit for ref in refs],)))
+    before: dict[int, int] = {} if again or not refs else (yield Read(read_done_again, ([ref.unit for ref in refs],)))
     to_do = [] if dry_run else [ref for ref in refs if ref.unit not in before]
     sent = (yield SendAll([make_requeue(ref.unit, order, again=again) for ref in to_do])) if to_do else []
     answers = {ref.unit: answer for ref, answer in zip(to_do, sent, strict=True)}

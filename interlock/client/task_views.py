@@ -4,7 +4,7 @@ from typing import Any
 
 from interlock.client.durations import format_time
 from interlock.client.responses import TaskResponse
-from interlock.kernel.durations import spoken
+from interlock.kernel.durations import format_us
 from interlock.plugins.tasks.definitions import read_parameters, read_rules
 from interlock.plugins.tasks.queries import TaskDefinition
 
@@ -29,7 +29,7 @@ def make_rules(row: TaskDefinition) -> dict[str, Any]:
     if "limit_key" in rules:
         rules["limit"] = f"{rules.pop('limit')} of {rules.pop('limit_key')}"
     if "rate_key" in rules:
-        rules["rate"] = f"{rules.pop('rate')} of {rules.pop('rate_key')} per {spoken(rules.pop('rate_per_us'))}"
+        rules["rate"] = f"{rules.pop('rate')} of {rules.pop('rate_key')} per {format_us(rules.pop('rate_per_us'))}"
     if "capabilities" in rules:
         rules["capabilities"] = list(rules["capabilities"])
-    return {NAMES.get(name, name): spoken(value) if name in NAMES else value for name, value in rules.items()}
+    return {NAMES.get(name, name): format_us(value) if name in NAMES else value for name, value in rules.items()}

@@ -255,7 +255,7 @@ def make_step(workflow: str, part: Any) -> WorkflowStep | Approval:
 def make_work(workflow: str, part: WorkflowStep | Approval, needs: tuple[str, ...]) -> Work:
     """Makes the work that a template keeps of a step."""
     if part.when is not None:
-        when.parsed(part.when)
+        when.parse_condition(part.when)
     if isinstance(part, Approval):
         expires = None if part.expires is None else length_us("expires", part.expires)
         return Work(

@@ -35,7 +35,7 @@ def create_key(tx: UnitOfWork, command: CreateKey) -> Issued:
         expires_at=until(tx, command), roles=",".join(sorted(set(command.roles))),
     )  # fmt: skip
     add_key(tx, row)
-    return issued(row, changed=True)
+    return describe_issued(row, changed=True)
 
 
 def rotate_key(tx: UnitOfWork, command: RotateKey) -> Issued:
@@ -49,17 +49,17 @@ def rotate_key(tx: UnitOfWork, command: RotateKey) -> Issued:
     elif row.expires_at is not None and row.expires_at <= tx.now:
         raise InterlockError(f"{format_id(KIND, row.id)} has expired; say for how long it is to last now")
     change_key(tx, row)
-    return issued(row, changed=True)
+    return describe_issued(row, changed=True)
 
 
 def revoke_key(tx: UnitOfWork, command: RevokeKey) -> Issued:
     """The key is void; one that is void stays so."""
     row = find_key(tx, command)
     if row.revoked_at is not None:
-        return issued(row, changed=False)
+        return describe_issued(row, changed=False)
     row.revoked_at, row.revoked_by = tx.now, command.describe_actor()
     change_key(tx, row)
-    return issued(row, changed=True)
+    return describe_issued(row, changed=True)
 
 
 def find_key(tx: UnitOfWork, command: RotateKey | RevokeKey) -> Key:
@@ -83,7 +83,7 @@ def check_digest(digest: str) -> str:
     return digest
 
 
-def issued(row: Key, *, changed: bool) -> Issued:
+def describe_issued(row: Key, *, changed: bool) -> Issued:
     """What the caller is told of a key; `changed` is whether the command changed it."""
     scopes, roles = tuple(row.scopes.split(",")), split_roles(row)
     return Issued(row.id, row.name, scopes, row.expires_at, row.revoked_at is not None, changed, roles)

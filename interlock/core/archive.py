@@ -8,7 +8,7 @@ import msgspec
 from interlock.core.effective_policy import policy_at_end
 from interlock.core.operator_verbs import refuse_unless_operator
 from interlock.kernel.commands import Archive
-from interlock.kernel.durations import spoken
+from interlock.kernel.durations import format_us
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Archived, Row, Unit
@@ -77,7 +77,8 @@ def refuse_kept(tx: UnitOfWork, units: list[Unit]) -> None:
     for unit in units:
         keep_us = policy_at_end(tx.body(unit)).keep_us
         if keep_us is not None and unit.changed_at + keep_us > tx.now:
-            kept = f"{spoken(keep_us)} after its end, {spoken((tx.now - unit.changed_at) // 1_000_000 * 1_000_000)} ago"
+            since_us = (tx.now - unit.changed_at) // 1_000_000 * 1_000_000
+            kept = f"{format_us(keep_us)} after its end, {format_us(since_us)} ago"
             raise InterlockError(f"{format_id(unit.lifecycle, unit.id)} is kept for {kept}")
 
 

@@ -38,7 +38,7 @@ from interlock.core.failures import TRIES, Spoilt, explain, log_bug
 from interlock.core.fast_path import PlainReports, declare_report, look_ahead
 from interlock.core.fast_submit import write_alike_units
 from interlock.core.group_reads import Prefetches, declare_reads, load_for_group
-from interlock.core.idempotency import Nothing, keep_answer, kept_answer
+from interlock.core.idempotency import Nothing, find_kept_answer, keep_answer
 from interlock.core.pending import PendingCommand, Result, answer_all, fail_unanswered, take_group
 from interlock.core.reactions import run_reactions
 from interlock.core.wakeups import WakeupHub
@@ -194,7 +194,7 @@ class Committer:
 
     def run_verb(self, tx: UnitOfWork, command: Command[Any]) -> Any:
         """The answer of a command; under an idempotency key that is known, the answer that it got the first time."""
-        answer = kept_answer(tx, command)
+        answer = find_kept_answer(tx, command)
         if answer is Nothing:
             answer = self.verbs[type(command)](tx, command)
             keep_answer(tx, command, answer)

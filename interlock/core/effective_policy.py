@@ -56,7 +56,7 @@ def follower(tx: UnitOfWork, unit: Unit) -> Unit | None:
     return parent if parent and tx.lifecycle(parent).options.follows == unit.lifecycle else None
 
 
-def counted(tx: UnitOfWork, unit: Unit) -> Unit:
+def find_budget_unit(tx: UnitOfWork, unit: Unit) -> Unit:
     """The unit whose budget is spent: an attempt's is that of the unit that follows it."""
     return follower(tx, unit) or unit
 
@@ -73,7 +73,7 @@ def budget_of(budget: Budget, own: Policy) -> Budget:
 
 def attempts_used(tx: UnitOfWork, unit: Unit, *, failures: int = 0) -> AttemptsUsed:
     """What a unit has used up of its attempts, after so many failures more."""
-    spender = counted(tx, unit)
+    spender = find_budget_unit(tx, unit)
     own = policy_of(tx.body(spender))
     budget: Budget = tx.lifecycle(spender).options.budget
     budget = budget_of(budget, own)

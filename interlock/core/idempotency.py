@@ -20,7 +20,7 @@ class Nothing:
     """There is no such answer; None may be one."""
 
 
-def kept_answer(tx: UnitOfWork, command: Command[Any]) -> Any:
+def find_kept_answer(tx: UnitOfWork, command: Command[Any]) -> Any:
     """What the same command under the same key was answered, or Nothing. Another command under it is refused."""
     if command.idempotency_key is None:
         return Nothing

@@ -30,7 +30,7 @@ import msgspec
 
 from interlock.core.advance import Stamp, advance, change, count, hop_lease, make_stamp
 from interlock.core.dead_letters import describe_dead_letter
-from interlock.core.effective_policy import attempts_used, counted, policy_of, retry_at
+from interlock.core.effective_policy import attempts_used, find_budget_unit, policy_of, retry_at
 from interlock.core.fast_path import answer_plain
 from interlock.core.lease_secrets import hash_secret
 from interlock.core.notes import beats_kept_us, note, note_refusal
@@ -145,12 +145,12 @@ def start(tx: UnitOfWork, command: Start) -> list[LeaseStatus]:
     def apply(unit: Unit, index: int) -> None:
         activation = activation_of(tx, unit)
         if activation or tx.lifecycle(unit).allows(unit.state, "start"):
-            advance(tx, unit, "start", stamp, lease=activation, lease_until=renewed_until(tx, unit))
+            advance(tx, unit, "start", stamp, lease=activation, lease_until=compute_renewed_end(tx, unit))
 
     return apply_each(tx, command, command.held, apply, done=answer_plain(tx, command))
 
 
-def renewed_until(tx: UnitOfWork, unit: Unit) -> int:
+def compute_renewed_end(tx: UnitOfWork, unit: Unit) -> int:
     """When the lease ends that lasts for its whole time again; it is never shortened."""
     rules = tx.lifecycle(unit).options.lease
     assert rules
@@ -172,7 +172,7 @@ def heartbeat(tx: UnitOfWork, command: Heartbeat) -> list[LeaseStatus]:
         until = unit.lease_until
         if command.running and (trigger := policy.beat_trigger(tx.lifecycle(unit), unit.state)):
             advance(tx, unit, trigger, stamp, lease=activation_of(tx, unit))
-        change(tx, unit, lease_until=renewed_until(tx, unit))
+        change(tx, unit, lease_until=compute_renewed_end(tx, unit))
         beats.setdefault(unit.holder or 0, []).append((unit.id, unit.fence, unit.lease_until != until))
 
     answers = apply_each(tx, command, command.held, apply)
@@ -224,7 +224,7 @@ def count_failure(tx: UnitOfWork, unit: Unit, outcome: Outcome) -> str:
     """Counts a failure. Returns the trigger that it comes to."""
     lifecycle, retryable = tx.lifecycle(unit), outcome.error_class == TRANSIENT
     trigger = policy.after_failure(lifecycle, unit.state, attempts_used(tx, unit, failures=1), retryable=retryable)
-    count(tx, counted(tx, unit), failures=1)
+    count(tx, find_budget_unit(tx, unit), failures=1)
     if retryable:
         tx.state(ToFollow).retryable.add(unit.id)
     if trigger == "fail" and policy_of(tx.body(unit)).undoes:  # a compensation that failed is a dead letter (A2-16)
@@ -262,7 +262,7 @@ def end_lease(
 
 def lose_lease(tx: UnitOfWork, unit: Unit, ending: str, stamp: Stamp) -> None:
     """Takes the unit from its holder: another worker gets it, or it has run out of attempts."""
-    count(tx, counted(tx, unit), losses=1)
+    count(tx, find_budget_unit(tx, unit), losses=1)
     trigger = policy.after_loss(tx.lifecycle(unit), unit.state, attempts_used(tx, unit))
     if trigger:
         end_lease(tx, unit, trigger, ending, stamp, {})

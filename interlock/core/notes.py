@@ -27,15 +27,15 @@ READ_AGAIN_US = 5_000_000
 
 def beats_kept_us(tx: UnitOfWork) -> int:
     """How long the beats of this tenant's workers are kept, and who was refused."""
-    return kept_us(tx)[0]
+    return read_keep_times(tx)[0]
 
 
 def verbose_kept_us(tx: UnitOfWork) -> int:
     """How long the progress and the logs of this tenant's units are kept, and the instants that a schedule skipped."""
-    return kept_us(tx)[1]
+    return read_keep_times(tx)[1]
 
 
-def kept_us(tx: UnitOfWork) -> tuple[int, int]:
+def read_keep_times(tx: UnitOfWork) -> tuple[int, int]:
     known = tx.cache.note_terms.get(tx.tenant)
     if known is None or not known[0] <= tx.now < known[0] + READ_AGAIN_US:
         row = read_tenant(tx.connection, tx.tenant)

@@ -7,7 +7,7 @@ import msgspec
 
 from interlock.core.notes import CANCEL_REQUEST, TRACEBACK, note
 from interlock.core.validation import check_choice, check_json, check_text
-from interlock.kernel.api_keys import redacted
+from interlock.kernel.api_keys import redact_keys
 from interlock.kernel.commands import ENDS, ERROR_CLASSES, REASONS, STAGES, TRACEBACK_MAX, Outcome
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
@@ -74,7 +74,7 @@ def is_release_again(event: Event, verb: str, actor: str) -> bool:
 
 def describe_failure(outcome: Outcome) -> dict[str, Any]:
     """What the record keeps of a failure."""
-    kept = {"error": redacted(outcome.error), "error_class": outcome.error_class, "stage": outcome.stage}
+    kept = {"error": redact_keys(outcome.error), "error_class": outcome.error_class, "stage": outcome.stage}
     if outcome.reason_code is not None:
         kept["reason_code"] = outcome.reason_code
     if outcome.traceback:
@@ -84,7 +84,7 @@ def describe_failure(outcome: Outcome) -> dict[str, Any]:
 
 def traceback_text(outcome: Outcome) -> str:
     """A traceback as it is kept: short enough, and without secrets, whoever has sent it."""
-    return msgspec.json.encode(cut_middle(redacted(outcome.traceback), TRACEBACK_MAX)).decode()
+    return msgspec.json.encode(cut_middle(redact_keys(outcome.traceback), TRACEBACK_MAX)).decode()
 
 
 def keep_traceback(tx: UnitOfWork, unit: Unit, outcome: Outcome) -> None:

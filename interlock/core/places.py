@@ -23,7 +23,7 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.rows import NamedPlace, Unit
-from interlock.kernel.workflow_graph import SHOWN_MAX, has_ref, shown
+from interlock.kernel.workflow_graph import SHOWN_MAX, has_ref, join_names
 from interlock.store.queries.places import (
     find_missing_places,
     look_for_circles_alone,
@@ -171,7 +171,7 @@ def refuse_missing_children(tx: UnitOfWork, parent: Unit) -> None:
     missing = reserved | {name for name, unit in find_missing_places(tx, parent.id) if unit not in born}
     if missing:
         raise InterlockError(
-            f"{format_id(parent.lifecycle, parent.id)} has children that need {shown(sorted(missing), ', ')}, "
+            f"{format_id(parent.lifecycle, parent.id)} has children that need {join_names(sorted(missing), ', ')}, "
             "and no such child; add it before the plan"
         )
 
@@ -190,7 +190,7 @@ def refuse_circles(tx: UnitOfWork) -> None:
         below = read_needs_below(tx, waiting)  # with what others have closed meanwhile
     if circle := cycle([*needs, *below]):
         raise InterlockError(
-            f"a circle of needs: {shown(name_units(tx, circle), ' needs ')}; none of them could ever begin"
+            f"a circle of needs: {join_names(name_units(tx, circle), ' needs ')}; none of them could ever begin"
         )
 
 

@@ -7,7 +7,7 @@ due, and so does every claim before it chooses: nobody is elected for it, and a 
 import logging
 
 from interlock.core.advance import Stamp, advance, change, count
-from interlock.core.effective_policy import attempts_used, counted
+from interlock.core.effective_policy import attempts_used, find_budget_unit
 from interlock.core.leases import end_lease, is_held, lose_lease
 from interlock.core.tx_state import ToFollow
 from interlock.core.withhold import move_each
@@ -83,7 +83,7 @@ def expire_deadline(tx: UnitOfWork, unit: Unit) -> None:
             lose_all_leases(tx, unit)
         return
     if is_held(tx, unit):
-        count(tx, counted(tx, unit), failures=1)
+        count(tx, find_budget_unit(tx, unit), failures=1)
         tx.state(ToFollow).retryable.add(unit.id)
     end_lease(
         tx,

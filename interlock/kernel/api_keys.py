@@ -22,7 +22,7 @@ def digest_of(secret: str) -> str:
     return sha256(secret.encode()).hexdigest()
 
 
-def spelled(tenant: int, key: int, secret: str) -> str:
+def format_key(tenant: int, key: int, secret: str) -> str:
     """The whole key, as its owner keeps it."""
     return f"ilk_{tenant}_{format_id('', key).removeprefix('_')}_{secret}"
 
@@ -33,7 +33,7 @@ def read_key(text: str) -> tuple[int, int, str] | None:
     return (int(match[1]), parse_id(match[2]), match[3]) if match else None
 
 
-def redacted(text: str) -> str:
+def redact_keys(text: str) -> str:
     """A text for a log: of keys and of whatever else is as long and as random, only the beginning."""
     return SECRETS.sub(r"\1…", text)
 

@@ -5,7 +5,7 @@ from math import isfinite
 
 import msgspec
 
-from interlock.kernel.durations import spoken
+from interlock.kernel.durations import format_us
 from interlock.kernel.errors import InterlockError
 
 MONEY, ACTIVE, STEPS = "usd", "active", "steps"
@@ -60,7 +60,7 @@ def format_amount(name: str, amount: int) -> str:
     """An amount for people, as in 402,113 or 0.25 or 30m."""
     if name == MONEY:
         return f"{amount / MILLION:,.6f}".rstrip("0").rstrip(".")
-    return spoken(amount) if name == ACTIVE else f"{amount:,}"
+    return format_us(amount) if name == ACTIVE else f"{amount:,}"
 
 
 def present_amount(name: str, amount: int) -> float:

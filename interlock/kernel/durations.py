@@ -20,7 +20,7 @@ def microseconds(text: str) -> int:
     return round(length_us)
 
 
-def spoken(length_us: int) -> str:
+def format_us(length_us: int) -> str:
     """The shortest exact way to write a duration: 90 s is `1m 30s`."""
     words = []
     for unit in ("d", "h", "m", "s", "ms"):

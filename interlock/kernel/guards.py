@@ -32,18 +32,18 @@ class Guard:
     asked_of: Callable[[Lifecycle, Move], bool]
 
 
-def worked(lifecycle: Lifecycle) -> bool:
+def is_worked(lifecycle: Lifecycle) -> bool:
     """Whether workers hold its units, or those whose moves it makes."""
     return lifecycle.leased or lifecycle.options.roll_up is RollUp.FOLLOW
 
 
 def triggers(*names: str) -> Callable[[Lifecycle, Move], bool]:
     """Returns a test for moves by one of these triggers, of units that workers do."""
-    return lambda lifecycle, move: worked(lifecycle) and move.trigger in names
+    return lambda lifecycle, move: is_worked(lifecycle) and move.trigger in names
 
 
-def reported(name: str) -> Callable[[Lifecycle, Move], bool]:
-    return lambda lifecycle, move: worked(lifecycle) and move.trigger == name and move.owner is Owner.HOLDER
+def match_report(name: str) -> Callable[[Lifecycle, Move], bool]:
+    return lambda lifecycle, move: is_worked(lifecycle) and move.trigger == name and move.owner is Owner.HOLDER
 
 
 def of_life(name: str, trigger: str) -> Callable[[Lifecycle, Move], bool]:
@@ -57,7 +57,7 @@ def is_claim(lifecycle: Lifecycle, move: Move) -> bool:
 
 def is_clock(lifecycle: Lifecycle, move: Move) -> bool:
     """Whether the clock of its state alone fires it: a lost lease, or a cancel that its holder answers, has another."""
-    if move.source is None or move.trigger in LOSSES or (worked(lifecycle) and move.trigger == "overdue"):
+    if move.source is None or move.trigger in LOSSES or (is_worked(lifecycle) and move.trigger == "overdue"):
         return False
     return move.trigger == lifecycle.states[move.source].deadline
 
@@ -87,7 +87,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "a cancel was asked for",
             "interlock.kernel.policy.after_stop",
             lambda lifecycle, move: (
-                reported("stopped")(lifecycle, move) or of_life("lease", "acknowledge")(lifecycle, move)
+                match_report("stopped")(lifecycle, move) or of_life("lease", "acknowledge")(lifecycle, move)
             ),
         ),
         "cancel_now": Guard(
@@ -128,7 +128,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "failed_for_good": Guard(
             "no attempt follows the failure: it is not retryable, or none is left and its policy says failed",
             "interlock.kernel.policy.after_failure",
-            lambda lifecycle, move: reported("fail")(lifecycle, move) and lifecycle.allows(move.source, "retry"),
+            lambda lifecycle, move: match_report("fail")(lifecycle, move) and lifecycle.allows(move.source, "retry"),
         ),
         "holds_nothing": Guard(
             "the worker has given back the last job that it held",
@@ -177,6 +177,6 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
 )
 
 
-def asked_for(lifecycle: Lifecycle, move: Move) -> list[str]:
+def list_guards(lifecycle: Lifecycle, move: Move) -> list[str]:
     """The guards that the engine asks for a move, and that its file may name."""
     return [name for name, guard in GUARDS.items() if guard.asked_of(lifecycle, move)]

@@ -1,11 +1,11 @@
-"""What a lifecycle must satisfy before anything runs on it: one function a rule."""
+"""What a lifecycle must satisfy before anything runs on it: one function per rule."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from interlock.kernel.graph import cycle, reachable, reaching
-from interlock.kernel.guards import BY_CHILDREN, BY_ENGINE, BY_HOLDER, GUARDS, LOSSES, asked_for
+from interlock.kernel.guards import BY_CHILDREN, BY_ENGINE, BY_HOLDER, GUARDS, LOSSES, list_guards
 from interlock.kernel.lifecycle import Category, Lifecycle, Owner, State
 from interlock.kernel.lifecycle_options import CancelMode, RollUp
 
@@ -34,7 +34,7 @@ def at(state: str | None) -> str:
     return "birth" if state is None else f"state '{state}'"
 
 
-def unfinished(lifecycle: Lifecycle) -> Iterator[State]:
+def list_unfinished(lifecycle: Lifecycle) -> Iterator[State]:
     return (state for state in lifecycle.states.values() if not state.settled)
 
 
@@ -86,7 +86,7 @@ def claimable(lifecycle: Lifecycle) -> Iterator[Fault]:
 
 
 def says_cancel(lifecycle: Lifecycle) -> Iterator[Fault]:
-    for state in unfinished(lifecycle):
+    for state in list_unfinished(lifecycle):
         listed = lifecycle.allows(state.name, "cancel")
         if listed and state.cancel:
             text = f"it lists a 'cancel' move and also says cancel = '{state.cancel}'; keep one of them"
@@ -100,7 +100,7 @@ def says_cancel(lifecycle: Lifecycle) -> Iterator[Fault]:
 
 
 def says_deadline(lifecycle: Lifecycle) -> Iterator[Fault]:
-    for state in unfinished(lifecycle):
+    for state in list_unfinished(lifecycle):
         if not state.deadline and state.category is Category.READY:
             continue
         if not state.deadline:
@@ -252,7 +252,7 @@ def follows(lifecycle: Lifecycle) -> Iterator[Fault]:
 def guarded(lifecycle: Lifecycle) -> Iterator[Fault]:
     """A guard that nothing asks would promise what nobody keeps."""
     for move in lifecycle.moves.values():
-        guards = asked_for(lifecycle, move)
+        guards = list_guards(lifecycle, move)
         for name in move.guards:
             if name in guards:
                 continue

@@ -53,25 +53,25 @@ class Sums(Counter[tuple[str, str]]):
         if task not in self.types:
             if len(self.types) < TYPES_MOST:
                 self.types.add(task)
-                self[TYPE, labelled(task)] += 1
+                self[TYPE, encode_labels(task)] += 1
             else:
                 task = OTHER
-        self[name, labelled(task, *words)] += value
+        self[name, encode_labels(task, *words)] += value
 
 
-def labelled(*words: str) -> str:
+def encode_labels(*words: str) -> str:
     """Labels of a metric, as its row keeps them."""
     return msgspec.json.encode(words).decode()
 
 
-def counted(
+def sum_events(
     lifecycles: Mapping[str, Lifecycle], events: Iterable[ObservedEvent], types: Iterable[str]
 ) -> tuple[Count, ...]:
     """What these events add; `types` are the types of work that are told apart already."""
     sums = Sums(types)
     for event in events:
         if event.source != event.target:  # else its lease alone has moved
-            sums[MOVES, labelled(event.lifecycle, event.source or "", event.target)] += 1
+            sums[MOVES, encode_labels(event.lifecycle, event.source or "", event.target)] += 1
         count_lease(sums, lifecycles["lease"], event)
         count_end(sums, lifecycles.get(event.lifecycle), event)
     return tuple(Count(name, labels, value) for (name, labels), value in sorted(sums.items()))

@@ -163,7 +163,7 @@ class Paths:
         key = lifecycle, source, lease, (Step(FORCE, (target,)),)
         path = self.known.get(key)
         if path is None:
-            path = self.known[key] = forced(self.lifecycles[lifecycle], self.leases, source, lease, target)
+            path = self.known[key] = make_forced_path(self.lifecycles[lifecycle], self.leases, source, lease, target)
             self.keys[path.id] = key
         return path
 
@@ -186,19 +186,19 @@ def compose(lifecycle: Lifecycle, leases: Lifecycle, source: str, lease: str | N
                 hops.append(
                     PathHop(
                         step.trigger, hop.source or BORN, hop.target, hop.event, str(hop.severity),
-                        int(hop.opens_attempt), granted(with_lease), *with_lease,
+                        int(hop.opens_attempt), count_grants(with_lease), *with_lease,
                     )
                 )  # fmt: skip
             state, category = hops[-1].target, lifecycle.category(hops[-1].target)
             started = begin(started, category, opened=move.source is None or move.opens_attempt)
         for with_lease in lease_hops:
             name = f"lease_{str(with_lease[1]).lower()}"
-            hops.append(PathHop(SELF, state, state, name, "info", 0, granted(with_lease), *with_lease))
+            hops.append(PathHop(SELF, state, state, name, "info", 0, count_grants(with_lease), *with_lease))
     ends = bool(hops and any(hop.lease_to for hop in hops)) and lease is not None and leases.settled(lease)
     return Path(lifecycle.name, tuple(hops), category, outcome_of(category), started, lease_ends=ends)
 
 
-def forced(lifecycle: Lifecycle, leases: Lifecycle, source: str, lease: str | None, target: str) -> Path:
+def make_forced_path(lifecycle: Lifecycle, leases: Lifecycle, source: str, lease: str | None, target: str) -> Path:
     """The path by which an operator forces a unit into a state."""
     live = lease is not None and leases.category(lease) in LIVE
     with_lease = next(lease_path(leases, lease, (REVOKE,))) if live else (None, None)
@@ -218,7 +218,7 @@ def lease_path(
         yield source, lease
 
 
-def granted(with_lease: tuple[str | None, str | None]) -> int:
+def count_grants(with_lease: tuple[str | None, str | None]) -> int:
     return int(with_lease[0] is None and with_lease[1] is not None)
 
 
@@ -240,7 +240,7 @@ def begin(started: int, category: str, *, opened: bool) -> int:
     return {KEEP: SET, SET: SET, CLEAR: SET_ANEW, SET_ANEW: SET_ANEW}[started]
 
 
-def listed_paths(lifecycle: Lifecycle, leases: Lifecycle) -> Iterator[Path]:
+def enumerate_paths(lifecycle: Lifecycle, leases: Lifecycle) -> Iterator[Path]:
     """Every path of a lifecycle that the engine may take, but for forced ones."""
     for source, trigger in lifecycle.moves:
         yield compose(lifecycle, leases, source or BORN, None, (Step(trigger),))

@@ -3,7 +3,7 @@
 import math
 
 from interlock.kernel.commands import Policy
-from interlock.kernel.durations import spoken
+from interlock.kernel.durations import format_us
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.lifecycle_options import Backoff, LeaseRules
@@ -34,7 +34,7 @@ def spread(unit: int, attempt: int) -> float:
 
 def check_lease_terms(terms: LeaseRules, own: Policy) -> tuple[int, int]:
     """For how long a unit is leased, and how often its holder must be heard (0: never). Raises InterlockError."""
-    ttl_us, beat_us = wanted_ttl_us(terms, own), 0 if own.silent else own.beat_us or terms.beat_us
+    ttl_us, beat_us = compute_ttl_us(terms, own), 0 if own.silent else own.beat_us or terms.beat_us
     if own.silent and terms.silent_max_us is None:
         raise InterlockError("silent work is not allowed here: its holder must beat")
     check_duration("ttl_us", ttl_us, terms.ttl_min_us, (own.silent and terms.silent_max_us) or terms.ttl_max_us)
@@ -42,15 +42,15 @@ def check_lease_terms(terms: LeaseRules, own: Policy) -> tuple[int, int]:
         check_duration("beat_us", beat_us, terms.beat_min_us, terms.beat_max_us)
         if ttl_us < 2 * beat_us:
             raise InterlockError(
-                f"ttl_us = {spoken(ttl_us)} is not allowed; at least two beats of {spoken(beat_us)} are"
+                f"ttl_us = {format_us(ttl_us)} is not allowed; at least two beats of {format_us(beat_us)} are"
             )
     elif own.sla_us and ttl_us < own.sla_us:
-        sla = spoken(own.sla_us)
-        raise InterlockError(f"ttl_us = {spoken(ttl_us)} is below the sla_us = {sla} of work that cannot beat")
+        sla = format_us(own.sla_us)
+        raise InterlockError(f"ttl_us = {format_us(ttl_us)} is below the sla_us = {sla} of work that cannot beat")
     return ttl_us, beat_us
 
 
-def wanted_ttl_us(terms: LeaseRules, own: Policy) -> int:
+def compute_ttl_us(terms: LeaseRules, own: Policy) -> int:
     """For how long a unit asks to be leased.
 
     Whoever cannot beat is given as long as it takes until the work may be reclaimed (A1-8), as far as a lease may last.
@@ -64,7 +64,7 @@ def granted_terms(terms: LeaseRules, own: Policy) -> tuple[int, int]:
     """The same at a grant. Rules that were tightened since the unit was made are clamped: it can always be leased."""
     silent = own.silent and terms.silent_max_us is not None
     most_us = (silent and terms.silent_max_us) or terms.ttl_max_us
-    ttl_us = min(max(wanted_ttl_us(terms, own), terms.ttl_min_us), most_us)
+    ttl_us = min(max(compute_ttl_us(terms, own), terms.ttl_min_us), most_us)
     if silent:
         return ttl_us, 0
     beat_us = min(max(own.beat_us or terms.beat_us, terms.beat_min_us), terms.beat_max_us)
@@ -74,7 +74,7 @@ def granted_terms(terms: LeaseRules, own: Policy) -> tuple[int, int]:
 def check_duration(name: str, number: int, least: int, most: int) -> None:
     """A length of time within its bounds, all in microseconds. Raises InterlockError."""
     if not least <= number <= most:
-        raise InterlockError(f"{name} = {spoken(number)} is not allowed; {spoken(least)} to {spoken(most)} is")
+        raise InterlockError(f"{name} = {format_us(number)} is not allowed; {format_us(least)} to {format_us(most)} is")
 
 
 def time_limit(lifecycle: Lifecycle, state: str, own: Policy) -> int | None:

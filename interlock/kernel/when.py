@@ -25,7 +25,7 @@ WORDS = {"true": True, "false": False, "null": None}
 
 
 @lru_cache(maxsize=1024)
-def parsed(text: str) -> ast.expr:
+def parse_condition(text: str) -> ast.expr:
     """A condition that may be asked. Raises InterlockError, which says what is allowed."""
     try:
         if len(text) > TEXT_MAX:
@@ -53,12 +53,12 @@ def refuse_strange(tree: ast.expr) -> None:
 
 def names(text: str) -> set[str]:
     """The steps and arguments that a condition asks about."""
-    return {node.id for node in ast.walk(parsed(text)) if isinstance(node, ast.Name)} - WORDS.keys()
+    return {node.id for node in ast.walk(parse_condition(text)) if isinstance(node, ast.Name)} - WORDS.keys()
 
 
 def holds(text: str, known: Mapping[str, Any]) -> bool:
     """Whether a condition is true of these outputs and arguments."""
-    return bool(value(parsed(text), known))
+    return bool(value(parse_condition(text), known))
 
 
 def value(node: ast.expr, known: Mapping[str, Any]) -> Any:
@@ -83,7 +83,7 @@ def value(node: ast.expr, known: Mapping[str, Any]) -> Any:
             each = (value(item, known) for item in node.values)
             return all(each) if isinstance(node.op, ast.And) else any(each)
         case ast.Compare():
-            return compared(node, known)
+            return compare_values(node, known)
     raise AssertionError(ast.dump(node))
 
 
@@ -99,7 +99,7 @@ def negative(number: Any) -> Any:
     return -number if isinstance(number, int | float) else None
 
 
-def compared(node: ast.Compare, known: Mapping[str, Any]) -> bool:
+def compare_values(node: ast.Compare, known: Mapping[str, Any]) -> bool:
     left = value(node.left, known)
     for sign, right_node in zip(node.ops, node.comparators, strict=True):
         right = value(right_node, known)

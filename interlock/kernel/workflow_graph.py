@@ -85,7 +85,7 @@ def order_of(works: Sequence[Work], is_whole: Callable[[Work], bool] = has_all_n
 def refuse_cycle(needs: Iterable[tuple[str, str]]) -> None:
     """Pairs of a name and the name that it needs are in no circle. Raises InterlockError, which names one in order."""
     if names := cycle(needs):
-        raise InterlockError(f"a circle of needs: {shown(names, ' needs ')}; none of them could ever begin")
+        raise InterlockError(f"a circle of needs: {join_names(names, ' needs ')}; none of them could ever begin")
 
 
 def names_in(work: Work) -> Iterable[str]:
@@ -99,14 +99,14 @@ def place_of(refs: dict[str, int], name: str) -> int:
         raise InterlockError(f"needs = {name!r} is not allowed: it takes refs of the same request; ids go to after")
     if name not in refs:
         raise Unknown(
-            f"nothing in this request has the ref '{name}'; there are {shown(list(refs), ', ') or 'none'}. "
+            f"nothing in this request has the ref '{name}'; there are {join_names(list(refs), ', ') or 'none'}. "
             "A job that is there already is named by its id, in after; by name, children of a parent that is there "
             "already need each other"
         )
     return refs[name]
 
 
-def shown(names: Sequence[str], between: str) -> str:
+def join_names(names: Sequence[str], between: str) -> str:
     """The first names as one text, and how many there are if not all of them are in it."""
     some = [name for name in names if not name.startswith("\0")][:SHOWN_MAX]
     return between.join(some) + (f"{between}… ({len(names):,} in all)" if len(names) > SHOWN_MAX else "")
@@ -123,7 +123,7 @@ def above(steps: Iterable[Work], wanted: Collection[str]) -> dict[str, set[str]]
     return order
 
 
-def kept(template: str, steps: Sequence[Work], first: str | None, done: Iterable[str]) -> set[str]:
+def find_kept_steps(template: str, steps: Sequence[Work], first: str | None, done: Iterable[str]) -> set[str]:
     """The steps that a run from `first` on does not do again: all that have succeeded, but for it and what needs it.
 
     `steps` are in order: each is behind those that it needs.
@@ -132,7 +132,7 @@ def kept(template: str, steps: Sequence[Work], first: str | None, done: Iterable
         return set()
     won, names = set(done), [step.ref for step in steps]
     if first not in names:
-        raise Unknown(f"template '{template}' has no step '{first}'; it has {shown(names, ', ')}")
+        raise Unknown(f"template '{template}' has no step '{first}'; it has {join_names(names, ', ')}")
     before = reaching([first], [(need, step.ref) for step in steps for need in names_in(step)]) - {first}
     lacking = before - won
     if missing := [name for name in names if name in lacking]:

@@ -144,7 +144,7 @@ async def collect_confirmed(
     if body.unchanged and len(units) < len(counted):
         gone = len(counted) - len(units)
         raise ApiError(
-            409, f"{gone} of the {len(counted)} that were counted {'is' if gone == 1 else 'are'} not meant any more, "
+            409, f"{gone} of the {len(counted)} that were counted no longer match{'es' if gone == 1 else ''}, "
             f"and nothing was done; {ADVICE}", code="CONFIRM_MISMATCH",
         )  # fmt: skip
     return units, more
@@ -222,12 +222,12 @@ def decode_ids(text: str) -> set[int]:
 ROUTES = (
     Operation(
         method="POST", path="/v1/jobs/cancel", scope="operate",
-        summary="Stop all jobs that a filter means: first told how many, then confirmed", call=cancel_many,
-        body=BulkCancelRequest, response=responses.BulkCancelResponse, keyed=False,
+        summary="Cancel all jobs that match a filter: the first request counts them, the second confirms",
+        call=cancel_many, body=BulkCancelRequest, response=responses.BulkCancelResponse, keyed=False,
     ),
     Operation(
         method="POST", path="/v1/jobs/requeue", scope="operate",
-        summary="Do all dead letters that a filter of jobs means again: first told how many, then confirmed",
+        summary="Requeue all dead letters that a filter matches: the first request counts them, the second confirms",
         call=requeue_many, body=BulkJobsRequest, response=responses.BulkRequeueResponse, keyed=False,
     ),
 )  # fmt: skip

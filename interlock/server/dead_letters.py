@@ -119,7 +119,7 @@ ROUTES = (
     ),
     Operation(
         method="POST", path="/v1/dead-letters/requeue", scope="operate",
-        summary="Do dead letters again, each as a new job: first told how many, then confirmed", call=requeue,
-        body=BulkRequeueRequest, response=responses.BulkRequeueResponse, keyed=False,
+        summary="Requeue dead letters, each as a new job: the first request counts them, the second confirms",
+        call=requeue, body=BulkRequeueRequest, response=responses.BulkRequeueResponse, keyed=False,
     ),
 )  # fmt: skip

@@ -173,7 +173,7 @@ async def job_events_page(request: Request, unit: int) -> responses.JobEventsRes
     if lifecycle != JOB_LIFE:
         raise InterlockError(f"document 002's shape is of jobs, and this is a {lifecycle}; ask without shape=002")
     if sse.wants_stream(request):
-        raise InterlockError("events of shape=002 are told in pages; ask for them without Accept: text/event-stream")
+        raise InterlockError("events of shape=002 come in pages; request them without Accept: text/event-stream")
     if query.after:
         raise InterlockError("after is not allowed with shape=002; its pages go on with `cursor`")
     after = Place() if query.cursor is None else place_of(query.cursor)

@@ -9,7 +9,7 @@ from interlock.client.durations import format_time
 from interlock.client.json_views import MILLION
 from interlock.client.keys import describe_key, make_secret
 from interlock.core.notes import BEATS_US, VERBOSE_US
-from interlock.kernel.api_keys import KIND, allows, digest_of, spelled
+from interlock.kernel.api_keys import KIND, allows, digest_of, format_key
 from interlock.kernel.commands import CreateKey, Issued, RevokeKey, RotateKey
 from interlock.kernel.errors import Unknown
 from interlock.kernel.ids import format_id
@@ -57,7 +57,7 @@ async def send_with_secret(request: Request, command: CreateKey | RotateKey) -> 
     await check_scopes_given(request, command)
     secret = make_secret()
     done = await request.send(msgspec.structs.replace(command, digest=digest_of(secret)))
-    text = spelled(request.caller.tenant, done.key, secret)
+    text = format_key(request.caller.tenant, done.key, secret)
     return responses.KeySecretResponse(
         format_id(KIND, done.key), done.name, list(done.scopes), list(done.roles), format_time(done.expires_at), text
     )
@@ -96,7 +96,7 @@ def read_tenant_usage(connection: Connection, tenant: int) -> tuple[Tenant, int,
 
 
 NOT_TWICE = (
-    "this request takes no Idempotency-Key: its answer holds a secret, which is kept nowhere and cannot be told twice; "
+    "this request takes no Idempotency-Key: its answer holds a secret, which is stored nowhere and never shown again; "
     "if an answer is lost, revoke the key and make another"
 )
 KEYS, KEY = "/v1/keys", "/v1/keys/{id}"

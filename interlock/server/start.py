@@ -57,7 +57,7 @@ def check_options(options: ServerOptions) -> None:
     if not is_loopback(options.host) and options.certificate is None and not options.behind_proxy:
         raise InterlockError(
             f"{options.host} can be reached from other machines, and keys would cross the network in the clear: give "
-            "--tls-cert and --tls-key, or --behind-proxy if something before it does TLS, or --host 127.0.0.1"
+            "--tls-cert and --tls-key, or --behind-proxy if a proxy in front terminates TLS, or --host 127.0.0.1"
         )
     for file in filter(None, (options.certificate, options.private_key)):
         if not (file.is_file() and os.access(file, os.R_OK)):

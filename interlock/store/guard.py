@@ -14,7 +14,7 @@ from typing import Any
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.paths import Path as TransitionPath
-from interlock.kernel.paths import listed_paths
+from interlock.kernel.paths import enumerate_paths
 from interlock.store import inventory, rights
 from interlock.store.connection import Connection
 
@@ -193,7 +193,7 @@ def list_paths(lifecycles: Iterable[Lifecycle], lifecycle: Lifecycle) -> Iterabl
         return ()
     known = CACHE.get(id(lifecycle))
     if known is None or known[0] is not lifecycle or known[1] is not leases:
-        known = CACHE[id(lifecycle)] = lifecycle, leases, tuple(listed_paths(lifecycle, leases))
+        known = CACHE[id(lifecycle)] = lifecycle, leases, tuple(enumerate_paths(lifecycle, leases))
     return known[2]
 
 

@@ -17,7 +17,7 @@ from interlock.client.async_pairs import Sender
 from interlock.client.blobs import keep_pieces, unpack
 from interlock.client.context import AgentContext, JobLogger
 from interlock.client.durations import Length
-from interlock.client.exceptions import Await, NoSignal, checked_cost
+from interlock.client.exceptions import Await, NoSignal, check_cost
 from interlock.kernel.commands import (
     AddArtifact,
     ChildStatus,
@@ -240,7 +240,7 @@ class JobContext(AgentContext):
 
     def cost(self, amount: float) -> None:
         """What this attempt has cost more, whether it succeeds or not; sent with its outcome."""
-        self.own_cost += checked_cost(amount)
+        self.own_cost += check_cost(amount)
 
     @property
     def outputs(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from interlock.kernel.errors import TransientError
 from interlock.worker.context import JobContext
 
 
-def made(url: str, hurry: int = 1) -> App:
+def make_app(url: str, hurry: int = 1) -> App:
     """An app with these tasks."""
     app = App(url, hurry=hurry)
     for task in (greet, slow, sleep, flaky, broken, refused, stoppable):

@@ -15,7 +15,7 @@ from types import TracebackType
 
 import msgspec
 
-from interlock.kernel.api_keys import redacted
+from interlock.kernel.api_keys import redact_keys
 from interlock.kernel.commands import TRACEBACK_MAX, Outcome
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.texts import cut_middle, make_storable
@@ -65,7 +65,7 @@ def is_caller(file: str) -> bool:
 
 def redact_outcome(outcome: Outcome, redact: Callable[[str], str] | None) -> Outcome:
     """Returns an outcome without secrets: keys, leases, and whatever the app's own function takes out."""
-    error, traceback = redacted(outcome.error), redacted(outcome.traceback)
+    error, traceback = redact_keys(outcome.error), redact_keys(outcome.traceback)
     if redact is not None:
         error, traceback = call_redact(redact, error), call_redact(redact, traceback)
     return msgspec.structs.replace(outcome, error=error, traceback=cut_middle(traceback, TRACEBACK_MAX))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.client.app import App
-from interlock.worker.demo_tasks import made
+from interlock.worker.demo_tasks import make_app
 from interlock.worker.loop import Worker
 from tests.cli.inside import Ask, inside
 from tests.unit.test_wfformat import GRAPH, make_document
@@ -55,7 +55,7 @@ def test_an_imported_workstream_runs_for_its_recorded_time(ask: Ask, tmp_path: P
         name: seconds / 100 for name, (_, seconds) in GRAPH.items()
     }
     assert (plan["critical_path"], plan["length_seconds"]) == (["split", "left", "join"], 0.135)
-    with made(url) as app:
+    with make_app(url) as app:
         asyncio.run(run_until_ended(app, done["id"]))
     shown = ask("show", done["id"], "--json").json
     assert (shown["state"], shown["progress"]["done"], shown["progress"]["elapsed_seconds"] >= 0.135) == (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlock.kernel.api_keys import SCOPES, allows, digest_of, read_key, spelled
+from interlock.kernel.api_keys import SCOPES, allows, digest_of, format_key, read_key
 from interlock.kernel.commands import CreateKey, Issued, RevokeKey, RotateKey, SetTenant
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Key as Row
@@ -95,13 +95,13 @@ def test_the_keys_of_others_are_not_there(world: World) -> None:
 
 
 def test_a_key_is_read_as_it_is_spelled() -> None:
-    assert read_key(spelled(7, 4711, SECRET)) == (7, 4711, SECRET)
+    assert read_key(format_key(7, 4711, SECRET)) == (7, 4711, SECRET)
     for text in (
         "",
         "ilk",
-        spelled(7, 4711, "x"),
-        spelled(0, 1, SECRET),
-        spelled(7, 4711, SECRET) + "a",
+        format_key(7, 4711, "x"),
+        format_key(0, 1, SECRET),
+        format_key(7, 4711, SECRET) + "a",
         "ilk_١_1_" + SECRET,
     ):
         assert read_key(text) is None

@@ -14,7 +14,7 @@ from interlock.plugins.ci.failures import Sight
 from interlock.plugins.ci.options import NOBODY, CiOptions, encode_options
 from interlock.plugins.ci.queries import list_ci_jobs
 from interlock.plugins.ci.results import SIGHT
-from interlock.testing.simulation.scenarios import Move, listed, taken, works
+from interlock.testing.simulation.scenarios import Move, list_moves, list_taken_moves, works
 from tests.engine.journeys import Journey
 from tests.engine.world import World, held
 from tests.store.databases import declare
@@ -108,12 +108,14 @@ def play_all(world: World) -> Counter[Move]:
     Journey(world, "plan").play("job: claim lose")
     declare(world.connection, 1)
     units = [unit for (unit,) in world.connection.rows("SELECT id FROM unit ORDER BY id")]
-    return Counter(move for unit in units for move in taken(shipped(), world.events(unit)) if move[0] in MACHINES)
+    return Counter(
+        move for unit in units for move in list_taken_moves(shipped(), world.events(unit)) if move[0] in MACHINES
+    )
 
 
 def wanted_moves() -> set[Move]:
     """The listed moves of the machines of document 004."""
-    return {move for move in listed(shipped()) if move[0] in MACHINES}
+    return {move for move in list_moves(shipped()) if move[0] in MACHINES}
 
 
 @pytest.mark.req("R4-15", "R4-30")

@@ -11,7 +11,7 @@ from interlock.audit.laws import audit
 from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import shipped
-from interlock.testing.simulation.scenarios import Move, lines, listed, taken
+from interlock.testing.simulation.scenarios import Move, lines, list_moves, list_taken_moves
 from tests.engine.journeys import Journey
 from tests.engine.world import World
 from tests.store.databases import declare, fresh
@@ -29,12 +29,12 @@ class Trusting(World):
 def moves_of(world: World) -> set[Move]:
     declare(world.connection, 1)
     units = world.connection.rows("SELECT id FROM unit ORDER BY id")
-    return {move for (unit,) in units for move in taken(shipped(), world.events(unit))}
+    return {move for (unit,) in units for move in list_taken_moves(shipped(), world.events(unit))}
 
 
 def missing(lifecycles: Mapping[str, Lifecycle], seen: set[Move]) -> str:
     """The listed moves that were not taken, in words; empty if there is none."""
-    left = sorted(listed(lifecycles) - seen, key=str)
+    left = sorted(list_moves(lifecycles) - seen, key=str)
     return ", ".join(f"{lifecycle}: '{trigger}' from {source or 'birth'}" for lifecycle, source, trigger in left)
 
 
@@ -53,7 +53,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> set[Move]:
 def test_every_listed_move_is_taken(seen: set[Move]) -> None:
     assert missing(shipped(), seen) == ""
     assert len(shipped()) == 13
-    assert seen <= listed(shipped())
+    assert seen <= list_moves(shipped())
 
 
 @pytest.mark.parametrize("name", shipped())

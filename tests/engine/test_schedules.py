@@ -28,7 +28,7 @@ from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
 from interlock.plugins.schedules import cron
 from interlock.store.postgres import PostgresConnection
-from interlock.store.queries.views import schedule_of, schedules_of, skipped_of
+from interlock.store.queries.views import read_skipped, schedule_of, schedules_of
 from interlock.worker.loop import Worker
 from tests.engine.world import SECOND, World, held
 from tests.store.databases import declare, fresh_postgres
@@ -55,7 +55,7 @@ def schedule(world: World, name: str = "hourly") -> Schedule:
 
 def skips(world: World, name: str = "hourly") -> list[Skipped]:
     declare(world.connection, 1)
-    return skipped_of(world.connection, 1, name, 100)
+    return read_skipped(world.connection, 1, name, 100)
 
 
 def made(world: World) -> list[int]:
@@ -436,7 +436,7 @@ def test_a_definition_that_could_never_be_kept_is_refused(noon: World) -> None:
     ],
 )
 def test_spellings(timing: str, spelled: str) -> None:
-    assert cron.spelled(timing, "UTC", 0) == spelled
+    assert cron.normalize_timing(timing, "UTC", 0) == spelled
 
 
 # The clocks of Berlin go forward on 29 March 2026 and back on 25 October 2026.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.kernel.guards import GUARDS, asked_for
+from interlock.kernel.guards import GUARDS, list_guards
 from interlock.lifecycles import shipped
 from interlock.lifecycles.loader import load
 from tests.conftest import ROOT, Run
@@ -56,7 +56,7 @@ def test_every_guard_is_named_by_a_shipped_lifecycle() -> None:
 def test_a_shipped_move_names_all_that_is_asked_of_it(name: str) -> None:
     lifecycle = shipped()[name]
     for move in lifecycle.moves.values():
-        assert set(move.guards) | UNNAMED == set(asked_for(lifecycle, move)) | UNNAMED, (move.source, move.trigger)
+        assert set(move.guards) | UNNAMED == set(list_guards(lifecycle, move)) | UNNAMED, (move.source, move.trigger)
 
 
 @pytest.mark.parametrize("name", sorted({*GUARDS, *SHOWN}))

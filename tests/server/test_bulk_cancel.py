@@ -92,7 +92,7 @@ def test_ids_name_what_is_meant_and_unchanged_holds_it_to_that(stage: Stage) -> 
     stage.post(f"/v1/jobs/{jobs[0]}/cancel", {})
     changed = confirm(stage, shown["confirm"], filter={}, ids=ids, unchanged=True)
     assert (changed.status_code, changed.json()["error"]["code"]) == (409, "CONFIRM_MISMATCH")
-    assert "1 of the 2 that were counted is not meant any more" in changed.json()["error"]["message"]
+    assert "1 of the 2 that were counted no longer matches" in changed.json()["error"]["message"]
     assert states(stage, jobs) == ["cancelled", "queued", "queued"]
     assert confirm(stage, shown["confirm"], filter={}, ids=ids).json()["units"] == [jobs[1]]
     assert states(stage, jobs) == ["cancelled", "cancelled", "queued"]

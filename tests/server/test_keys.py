@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from interlock.client.keys import issue_key
-from interlock.kernel.api_keys import digest_of, read_key, spelled
+from interlock.kernel.api_keys import digest_of, format_key, read_key
 from interlock.kernel.commands import RevokeKey, RotateKey
 from interlock.kernel.rows import Key as Row
 from interlock.server.auth import TRUSTED_SECONDS, CachedKey, KeyCache, loop_time
@@ -62,7 +62,7 @@ def test_many_who_ask_at_once_share_a_look() -> None:
 
     async def story() -> list[Any]:
         ring = KeyCache(look)
-        texts = [spelled(1, 7, secret) for secret in [SECRET] * 64 + ["0" * 64]]
+        texts = [format_key(1, 7, secret) for secret in [SECRET] * 64 + ["0" * 64]]
         return await asyncio.gather(*(ring.find_caller(f"Bearer {text}") for text in texts), return_exceptions=True)
 
     *callers, stranger = asyncio.run(story())

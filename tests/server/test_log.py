@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from interlock.cli.logs import StderrHandler
-from interlock.kernel.api_keys import read_key, redacted
+from interlock.kernel.api_keys import read_key, redact_keys
 from tests.server.serving import serving
 from tests.server.stage import Stage
 
@@ -36,7 +36,7 @@ def test_what_looks_like_a_secret_is_cut_short(stage: Stage, capsys: pytest.Capt
     told = capsys.readouterr().err
     assert (stage.own in told, lease in told) == (False, False)
     assert "ababab…" in told
-    assert read_key(redacted(stage.own)) is None
+    assert read_key(redact_keys(stage.own)) is None
 
 
 def test_the_log_of_a_real_server(tmp_path: Path) -> None:

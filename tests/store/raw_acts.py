@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from psycopg.pq import TransactionStatus
 
-from interlock.kernel.paths import BORN, LISTED, Path, PathHop, Step, compose, forced
+from interlock.kernel.paths import BORN, LISTED, Path, PathHop, Step, compose, make_forced_path
 from interlock.kernel.rows import Act, Unit
 from interlock.kernel.rows import columns as columns_of
 from interlock.lifecycles import shipped
@@ -232,7 +232,9 @@ def forced_path(database: Connection, unit: int, target: str) -> Path:
     place = place_of(database, unit)
     lifecycle = LIFECYCLES[place["lifecycle"]]
     if target in lifecycle.states:
-        return forced(lifecycle, LEASES, place["state"], place["lease"] if place["lease_id"] else None, target)
+        return make_forced_path(
+            lifecycle, LEASES, place["state"], place["lease"] if place["lease_id"] else None, target
+        )
     return unlisted(
         place["state"], "force", target, lifecycle=lifecycle.name, name="forced", severity="warning", forced=True
     )

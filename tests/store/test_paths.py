@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from interlock.kernel.lifecycle import Category, Lifecycle
-from interlock.kernel.paths import BORN, Path, Paths, Step, listed_paths
+from interlock.kernel.paths import BORN, Path, Paths, Step, enumerate_paths
 from tests.store.databases import Connection, fresh
 from tests.store.raw_acts import LEASES, LIFECYCLES, bear, transaction, write_act
 
@@ -62,7 +62,7 @@ def routes(lifecycle: Lifecycle, paths: list[Path]) -> dict[Place, list[Path]]:
 def test_every_move_of_every_lifecycle_is_a_listed_path() -> None:
     paths = Paths(LIFECYCLES)
     for name in NAMES:
-        listed = {path.id for path in listed_paths(LIFECYCLES[name], LEASES)}
+        listed = {path.id for path in enumerate_paths(LIFECYCLES[name], LEASES)}
         for source, trigger in LIFECYCLES[name].moves:
             assert paths.find(name, source or BORN, None, (Step(trigger),)).id in listed, (name, source, trigger)
 
@@ -77,7 +77,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.parametrize("name", NAMES)
 def test_units_take_every_path(database: Connection, name: str) -> None:
     lifecycle = LIFECYCLES[name]
-    paths = list({path.id: path for path in listed_paths(lifecycle, LEASES)}.values())
+    paths = list({path.id: path for path in enumerate_paths(lifecycle, LEASES)}.values())
     ways = [[*way, path] for at, way in routes(lifecycle, paths).items() for path in paths if goes(lifecycle, path, at)]
     assert {path.id for path in paths} == {way[-1].id for way in ways}
     hops = {hop for way in ways for path in way for hop in path.hops}

@@ -282,7 +282,7 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
         {"worker_tenant_name_incarnation_key", "sqlite_autoindex_worker_2"},
     ),
     "lanes_of": (lambda tx: for_verbs.load_lanes(tx, 1), {"lane_pkey", "sqlite_autoindex_lane_1", "tenant_pkey"}),
-    "done_again": (lambda tx: views.done_again(tx.connection, 1, [7, 8]), {"body_retry_of"}),
+    "done_again": (lambda tx: views.read_done_again(tx.connection, 1, [7, 8]), {"body_retry_of"}),
     "held_by_queue": (
         lambda tx: metrics.count_held_by_queue(tx.connection, 3),
         {"lease_worker", "lease_until", *UNIT_KEY, "lane_pkey", "sqlite_autoindex_lane_1"},

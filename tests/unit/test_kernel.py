@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.kernel.commands import Work
-from interlock.kernel.durations import microseconds, spoken
+from interlock.kernel.durations import format_us, microseconds
 from interlock.kernel.errors import Refused
 from interlock.kernel.graph import arrange, cycle, ranks, reachable, reaching
 from interlock.kernel.workflow_graph import above
@@ -32,7 +32,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 @given(st.integers(min_value=0, max_value=10**9).map(lambda ms: ms * 1_000))
 def test_a_duration_is_read_as_it_is_spoken(length_us: int) -> None:
-    assert microseconds(spoken(length_us)) == length_us
+    assert microseconds(format_us(length_us)) == length_us
 
 
 def test_what_can_be_reached() -> None:

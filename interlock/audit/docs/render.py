@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from interlock.kernel.durations import spoken
+from interlock.kernel.durations import format_us
 from interlock.kernel.guards import GUARDS
 from interlock.kernel.lifecycle import Lifecycle, Move, State
 from interlock.kernel.lifecycle_options import CancelMode, Options, RollUp
@@ -53,7 +53,7 @@ def section(lifecycle: Lifecycle) -> str:
     ]
     parts = [
         f"## {lifecycle.title}",
-        fenced("mermaid", mermaid(lifecycle)),
+        write_code_block("mermaid", mermaid(lifecycle)),
         table(("State", "Allowed Transitions"), rows),
     ]
     if lifecycle.notes:
@@ -85,7 +85,7 @@ def page(lifecycle: Lifecycle) -> str:
     if any(move.opens_attempt for move in lifecycle.moves.values()):
         parts.append("↻ closes the attempt and opens the next one.")
     parts += [*extensions(lifecycle), *guards(lifecycle)]
-    parts += ["## The whole machine, by triggers", fenced("mermaid", mermaid(lifecycle, whole=True))]
+    parts += ["## The whole machine, by triggers", write_code_block("mermaid", mermaid(lifecycle, whole=True))]
     parts += ["## Rules", table(("Rule", "Value"), list(option_rows(lifecycle)))]
     return "\n\n".join(parts) + "\n"
 
@@ -143,7 +143,7 @@ def deadline_cell(state: State) -> str:
         return f"none: {state.deadline_why}" if state.deadline_why else "none"
     if state.deadline == "parent":
         return "its parent's"
-    limit = f" after {spoken(state.within_us)}" if state.within_us is not None else ""
+    limit = f" after {format_us(state.within_us)}" if state.within_us is not None else ""
     return f"{code(state.deadline)}{limit}"
 
 
@@ -179,7 +179,7 @@ def option_rows(lifecycle: Lifecycle) -> Iterable[tuple[str, str]]:
 
 
 def deadline_words(length_us: int | None) -> str:
-    return f" The deadline is {spoken(length_us)}." if length_us is not None else ""
+    return f" The deadline is {format_us(length_us)}." if length_us is not None else ""
 
 
 def lease_rows(options: Options) -> Iterable[tuple[str, str]]:
@@ -189,18 +189,18 @@ def lease_rows(options: Options) -> Iterable[tuple[str, str]]:
         lost = "" if budget.losses is None else f", and {budget.losses} lost leases"
         yield "Attempts", f"{budget.attempts} ({shared}){lost}, unless the unit says otherwise."
     if backoff:
-        cap = f", at most {spoken(backoff.cap_us)}" if backoff.cap_us is not None else ""
+        cap = f", at most {format_us(backoff.cap_us)}" if backoff.cap_us is not None else ""
         spread = f", ± {backoff.jitter:.0%}" if backoff.jitter else ", without jitter"
-        yield "Retry after", f"{spoken(backoff.base_us)} × {backoff.factor}^attempts{cap}{spread}."
+        yield "Retry after", f"{format_us(backoff.base_us)} × {backoff.factor}^attempts{cap}{spread}."
     if lease:
         fixed = lease.ttl_min_us == lease.ttl_max_us
-        bounds = "" if fixed else f", from {spoken(lease.ttl_min_us)} to {spoken(lease.ttl_max_us)}"
-        silent = f", up to {spoken(lease.silent_max_us)} for a type that cannot beat" if lease.silent_max_us else ""
-        yield "Lease", f"{spoken(lease.ttl_us)}{bounds}{silent}."
+        bounds = "" if fixed else f", from {format_us(lease.ttl_min_us)} to {format_us(lease.ttl_max_us)}"
+        silent = f", up to {format_us(lease.silent_max_us)} for a type that cannot beat" if lease.silent_max_us else ""
+        yield "Lease", f"{format_us(lease.ttl_us)}{bounds}{silent}."
         missed = f"; {lease.missed_beats} missed beats end the lease" if lease.missed_beats else ""
-        yield "Heartbeat", f"every {spoken(lease.beat_us)}{missed}."
+        yield "Heartbeat", f"every {format_us(lease.beat_us)}{missed}."
         if lease.ack_us is not None:
-            yield "Acknowledge", f"within {spoken(lease.ack_us)}."
+            yield "Acknowledge", f"within {format_us(lease.ack_us)}."
 
 
 def index(lifecycles: Iterable[Lifecycle]) -> str:
@@ -236,7 +236,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows)])
 
 
-def fenced(language: str, text: str) -> str:
+def write_code_block(language: str, text: str) -> str:
     return f"```{language}\n{text}\n```"
 
 

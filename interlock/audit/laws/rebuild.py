@@ -77,11 +77,13 @@ def rebuilt(unit: Unit, folded: FoldedRow) -> Unit:
 def differences(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
     """Each column in which a row is not the fold of its events."""
     for column, value in msgspec.structs.asdict(folded).items():
-        if getattr(unit, column) != value:
-            yield f"its {column} is {shown(getattr(unit, column))}, and its events make it {shown(value)}"
+        stands = getattr(unit, column)
+        if stands != value:
+            yield f"its {column} is {format_column(stands)}, and its events make it {format_column(value)}"
     if (unit.holder is not None) != (folded.lease in listed.live):
-        yield f"its holder is {shown(unit.holder)}, and its events leave the lease {shown(folded.lease)}"
+        holder = format_column(unit.holder)
+        yield f"its holder is {holder}, and its events leave the lease {format_column(folded.lease)}"
 
 
-def shown(value: object) -> str:
+def format_column(value: object) -> str:
     return "empty" if value is None or value == "" else str(value)

@@ -56,7 +56,7 @@ def judge_paths(connection: Connection) -> Iterator[RecordFault]:
 def derive_path(text: str) -> tuple[Path, tuple[Any, ...], list[tuple[Any, ...]]]:
     """What a path tells, the columns that follow from it, and its hops as the database lists them."""
     path = path_told(text)
-    return path, attrgetter(*evidence.DERIVED[:-2])(path), list(counted_hops(path))
+    return path, attrgetter(*evidence.DERIVED[:-2])(path), list(sum_hops(path))
 
 
 def path_told(text: str) -> Path:
@@ -64,7 +64,7 @@ def path_told(text: str) -> Path:
     return Path(lifecycle, tuple(PathHop(*hop) for hop in hops), category, outcome, started, bool(forced))
 
 
-def counted_hops(path: Path) -> Iterator[tuple[Any, ...]]:
+def sum_hops(path: Path) -> Iterator[tuple[Any, ...]]:
     """The hops of a path as the database lists them: attempt and fence are those of all hops up to each."""
     attempt = fence = 0
     for hop in path.hops:

@@ -278,7 +278,7 @@ def audit(
             if unit.parent is not None:
                 costs[unit.parent] = costs.get(unit.parent, 0) - unit.cost
         if unit.lifecycle in listed:
-            yield from judge(unit, paid(failing(events, failures), costs), listed[unit.lifecycle], allowed, rebuild)
+            yield from judge(unit, deduct(failing(events, failures), costs), listed[unit.lifecycle], allowed, rebuild)
         else:
             yield Broken(KNOWN, unit.id, f"its lifecycle '{unit.lifecycle}' is not")
         if unit.holder is not None:
@@ -314,7 +314,7 @@ def of_the_record(connection: Connection, from_seal: int, paths: bool) -> Iterat
         yield Broken(MINUTES, 0, text)
 
 
-def paid(events: Iterable[Event], costs: dict[int, int]) -> Iterator[Event]:
+def deduct(events: Iterable[Event], costs: dict[int, int]) -> Iterator[Event]:
     """These events; what they tell of costs is subtracted from what the row says."""
     for event in events:
         if '"cost"' in event.payload:

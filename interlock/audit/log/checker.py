@@ -23,8 +23,8 @@ from interlock.audit.log.state import (
     instant,
     key,
     lines,
-    named,
-    shown,
+    quote_text,
+    quote_transition,
     sound_part,
 )
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle, Severity
@@ -77,7 +77,7 @@ class Checker:
         self.waiting.clear()
 
     def find(self, rule: str, message: str, legal: Iterable[str] = ()) -> None:
-        self.waiting.append(LogFinding(self.number, rule, shown(self.entity), message, list(legal)))
+        self.waiting.append(LogFinding(self.number, rule, quote_text(self.entity), message, list(legal)))
 
     def line(self, raw: bytes) -> None:
         """Check one line, and remember where it leaves its entity, whatever is wrong with it."""
@@ -98,7 +98,7 @@ class Checker:
         try:
             fields = msgspec.json.decode(raw.decode())
             if not isinstance(fields, dict):
-                return self.find("schema", f"it is {shown(raw.decode().strip())}; an object is wanted")
+                return self.find("schema", f"it is {quote_text(raw.decode().strip())}; an object is wanted")
             sound, faults = sound_part(fields, LogLine)
         except UnicodeDecodeError:
             return self.find("schema", "it is not UTF-8 text")
@@ -107,7 +107,7 @@ class Checker:
         self.entity = sound.get("entity_id", "")
         if self.strict:
             strangers = sorted(fields.keys() - set(LogLine.__struct_fields__))
-            faults += [f"{shown(name)} is not a field of the document" for name in strangers]
+            faults += [f"{quote_text(name)} is not a field of the document" for name in strangers]
         for fault in faults or [str(error)]:
             self.find("schema", fault)
         line = msgspec.convert(NO_LINE | {"timestamp": self.timestamp} | sound, LogLine)
@@ -130,7 +130,7 @@ class Checker:
         machine = self.machines.get(line.event_type)
         if machine is None:
             known = ", ".join(self.machines)
-            text = f"event_type is {shown(line.event_type)}; one of {known} is wanted"
+            text = f"event_type is {quote_text(line.event_type)}; one of {known} is wanted"
             return self.find("schema", text, self.machines)
         step = machine.steps.get((line.from_state, line.to_state, line.trigger)) or self.unlisted(machine, line)
         if strict:
@@ -141,7 +141,7 @@ class Checker:
         """It is the time that the line says, and what waited for the end of the last instant is answered."""
         now = instant(timestamp)
         if now is None:
-            return self.find("schema", f"timestamp is {shown(timestamp)}; {A_TIME} is wanted")
+            return self.find("schema", f"timestamp is {quote_text(timestamp)}; {A_TIME} is wanted")
         if now != self.now and self.later:
             self.answer(until=0)
         if now < self.now:
@@ -157,18 +157,20 @@ class Checker:
             return machine.birth
         strangers = [state for state in (source, target) if state is not None and state not in lifecycle.states]
         for state in dict.fromkeys(strangers):
-            text = f"'{shown(state)}' is not a state of a {lifecycle.name}; there are {', '.join(lifecycle.states)}"
+            text = (
+                f"'{quote_text(state)}' is not a state of a {lifecycle.name}; there are {', '.join(lifecycle.states)}"
+            )
             self.find("legality", text, lifecycle.states)
         if not strangers:
             legal = machine.legal(source, self.strict)
             listed = f"legal from {source or 'nothing'}: {', '.join(legal) or 'no move'}"
-            self.find("legality", f"{named(line)} is not a listed move; {listed}", legal)
+            self.find("legality", f"{quote_transition(line)} is not a listed move; {listed}", legal)
         return machine.step(source, target)
 
     def compare(self, machine: LogMachine, line: LogLine, step: LogStep) -> None:
         """Find what the document does not have: extensions, creations, other severities."""
         if step.outside:
-            text = f"{named(line)} is not in document {machine.lifecycle.document}: {step.outside}"
+            text = f"{quote_transition(line)} is not in document {machine.lifecycle.document}: {step.outside}"
             self.find("legality", text, machine.legal(line.from_state, strict=True))
         elif step.severities and line.severity not in step.severities:
             wanted = sorted(step.severities)
@@ -208,7 +210,7 @@ class Checker:
         else:
             legal = machine.legal(machine.names[state], self.strict)
             worker = self.ledger.worker_names[value >> bits.WORKER & bits.WORKERS_MAX] if lifecycle.name == TASK else ""
-            where = machine.names[state] + (f" on worker {shown(worker)}" if worker else "")
+            where = machine.names[state] + (f" on worker {quote_text(worker)}" if worker else "")
             text = f"from_state is {line.from_state or 'null'}, but it is {where}"
             self.find("invariant", f"{text}; legal now: {', '.join(legal)}", legal)
 
@@ -221,7 +223,7 @@ class Checker:
                 continue
             now = instant(text)
             if now is None:
-                self.find("schema", f"metadata.{name} is {shown(text)}; {A_TIME} is wanted")
+                self.find("schema", f"metadata.{name} is {quote_text(text)}; {A_TIME} is wanted")
                 continue
             if now < since:
                 self.find("invariant", f"{name} {text} is before {before}", [f"{before} or later"])
@@ -253,7 +255,7 @@ class Checker:
         last, count = value >> bits.RETRIES & bits.SMALL, meta.retry_count
         limit, whose = self.limit(machine, meta, value >> bits.LIMIT & bits.SMALL)
         if count > limit:
-            self.find("invariant", f"retry_count is {shown(str(count))}, above {whose}", [f"at most {limit}"])
+            self.find("invariant", f"retry_count is {quote_text(str(count))}, above {whose}", [f"at most {limit}"])
         elif step.spends and spent > limit:
             self.find("invariant", f"this is its retry number {spent}, above {whose}", [f"at most {limit}"])
         if 0 <= count < last:
@@ -278,10 +280,10 @@ class Checker:
         number = ledger.worker(key(WORKER, name), name) if name else 0
         held = value >> bits.WORKER & bits.WORKERS_MAX
         if name and not (step.was_active or step.is_active):
-            self.find("invariant", f"it names worker {shown(name)}, but only an active task has one", ["null"])
+            self.find("invariant", f"it names worker {quote_text(name)}, but only an active task has one", ["null"])
         if number and held and number != held and step.was_active:
-            own = shown(ledger.worker_names[held])
-            self.find("invariant", f"{shown(name)} is a second worker: it was assigned to {own}", [own])
+            own = quote_text(ledger.worker_names[held])
+            self.find("invariant", f"{quote_text(name)} is a second worker: it was assigned to {own}", [own])
         ledger.running[held] -= ledger.running[held] > 0
         value &= ~(bits.WORKERS_MAX << bits.WORKER)
         if number and step.is_active:
@@ -361,7 +363,9 @@ class Checker:
         if state != bits.UNSEEN or self.from_birth:
             stands = f"is {machine.names[state]}" if state else "has no line"
             wanted = machine.named(Category.SUCCESS)
-            self.find("invariant", f"its dependency {shown(name)} {stands}; it must be {' or '.join(wanted)}", wanted)
+            self.find(
+                "invariant", f"its dependency {quote_text(name)} {stands}; it must be {' or '.join(wanted)}", wanted
+            )
 
     def overload(self, worker: int, name: str) -> None:
         """A worker runs no more tasks than it may, and none after its end. One fault is told once.
@@ -372,9 +376,9 @@ class Checker:
         number, limit = ledger.running[worker], ledger.capacity[worker]
         machine = self.machines.get(EVENT.format(WORKER))
         if machine and number and machine.categories[state] in SETTLED:
-            self.find("invariant", f"it is assigned to worker {shown(name)}, which is {machine.names[state]}")
+            self.find("invariant", f"it is assigned to worker {quote_text(name)}, which is {machine.names[state]}")
         elif 0 <= limit < number:
-            text = f"worker {shown(name)} has {amount(number, 'task')}, above max_concurrent_tasks {limit}"
+            text = f"worker {quote_text(name)} has {amount(number, 'task')}, above max_concurrent_tasks {limit}"
             self.find("invariant", text, [f"at most {limit}"])
             ledger.running[worker] = limit
 
@@ -397,9 +401,8 @@ class Checker:
         state, machine = self.ledger.workstream_states[workstream], self.machines.get(EVENT.format(WORKSTREAM))
         if machine and 0 < state < bits.LOST and machine.categories[state] is not Category.FAILURE:
             wanted = machine.named(Category.FAILURE)
-            text = (
-                f"it is critical, but its workstream {shown(name)} is {machine.names[state]}, not {' or '.join(wanted)}"
-            )
+            stands = f"its workstream {quote_text(name)} is {machine.names[state]}"
+            text = f"it is critical, but {stands}, not {' or '.join(wanted)}"
             self.find("invariant", text, wanted)
 
 

@@ -68,9 +68,9 @@ class LogFinding(msgspec.Struct, frozen=True):
     legal: list[str]
 
 
-def named(line: LogLine) -> str:
+def quote_transition(line: LogLine) -> str:
     """The transition that a line tells of, as findings quote it."""
-    return f"{line.from_state or 'nothing'} -> {line.to_state} by {shown(line.trigger)}"
+    return f"{line.from_state or 'nothing'} -> {line.to_state} by {quote_text(line.trigger)}"
 
 
 LINE_MAX = 1 << 20  # bytes; a longer line is skipped
@@ -89,7 +89,7 @@ def lines(stream: BinaryIO) -> Iterator[bytes]:
             pass
 
 
-def shown(text: str) -> str:
+def quote_text(text: str) -> str:
     """A text of the log as it may be printed: short, on one line, without escape sequences."""
     if len(text) <= SHOWN_MAX and text.isprintable():
         return text
@@ -120,7 +120,7 @@ def sound_part(
                 msgspec.convert(value, field.type)
                 sound[name] = value
             except (ValueError, OverflowError):
-                text = shown(msgspec.json.encode(value).decode())
+                text = quote_text(msgspec.json.encode(value).decode())
                 faults.append(f"{prefix}{name} is {text}; {wanted} is wanted")
     return sound, faults
 

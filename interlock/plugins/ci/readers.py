@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from interlock.kernel.durations import ALLOWED, microseconds, spoken
+from interlock.kernel.durations import ALLOWED, format_us, microseconds
 from interlock.plugins.ci.yaml_nodes import Problems, TextPath, YamlList, YamlMap, YamlNode, YamlText, guess, quote
 
 TEXT_MAX = 65_536  # characters
@@ -149,7 +149,7 @@ class LengthReader(ValueReader):
         if not microseconds(self.least) <= length_us <= microseconds(self.most):
             problems.refuse(node, f"{quote(node.text)} is not allowed here", f"allowed are {self.least} to {self.most}")
             return None
-        return spoken(length_us)
+        return format_us(length_us)
 
 
 class ChoiceReader(ValueReader):

@@ -42,7 +42,7 @@ def signal(tx: UnitOfWork, command: Signal) -> Standing:
             f"name = {command.name[:40]!r} is not allowed; {' and '.join(OWN)} begin names of the engine"
         )
     load_open_children(tx, command.unit)  # children are locked before their parent
-    unit = addressed(tx, tx.unit(command.unit))
+    unit = find_addressee(tx, tx.unit(command.unit))
     if tx.lifecycle(unit).settled(unit.state):
         name = format_id(unit.lifecycle, unit.id)
         raise InterlockError(f"{name} has ended ({unit.state}); nobody waits for a signal any more")
@@ -74,7 +74,7 @@ def is_parked_on(unit: Unit, source: int, name: str) -> bool:
     return key.startswith(prefix) and (key == prefix + name or name in key.removeprefix(prefix).split(BETWEEN))
 
 
-def addressed(tx: UnitOfWork, unit: Unit) -> Unit:
+def find_addressee(tx: UnitOfWork, unit: Unit) -> Unit:
     """Whose signals a unit waits for: a step's are its run's."""
     step = unit.parent is not None and policy_of(tx.body(unit)).step is not None
     if not step:

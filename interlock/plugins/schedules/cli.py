@@ -27,7 +27,7 @@ from interlock.plugins import make_engine
 from interlock.plugins.schedules.cron import after, format_instant
 from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import snapshot
-from interlock.store.queries.views import read_summary, schedule_of, schedules_of, skipped_of
+from interlock.store.queries.views import read_skipped, read_summary, schedule_of, schedules_of
 
 app = typer.Typer(name="schedule", help="Schedules: list, pause, unpause, remove or fire them.", no_args_is_help=True)
 A = TypeVar("A")
@@ -80,7 +80,7 @@ def list_skipped(name: Name, db: Url = DEFAULT, tenant: Tenant = 1, limit: Limit
     """List the times at which a schedule submitted nothing, the latest first, and why."""
     with open_existing(db) as connection, snapshot(connection, [tenant]):
         schedule = schedule_of(connection, tenant, name)
-        skips = skipped_of(connection, tenant, name, limit)
+        skips = read_skipped(connection, tenant, name, limit)
     if schedule is None:
         raise Unknown(f"there is no schedule '{name}'; `interlock schedule list` shows those that there are")
     rows = [

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from interlock.kernel.durations import microseconds, spoken
+from interlock.kernel.durations import format_us, microseconds
 from interlock.kernel.errors import InterlockError
 
 SECOND_US = 1_000_000
@@ -26,7 +26,7 @@ FIELDS = "minute, hour, day of the month, month, day of the week"
 ALLOWED = f"a cron expression of five fields ({FIELDS}) as '30 8 * * MON-FRI', or an interval as 'every 5m'"
 
 
-def spelled(timing: str, timezone: str, now: int) -> str:
+def normalize_timing(timing: str, timezone: str, now: int) -> str:
     """A timing in its shortest spelling. Raises InterlockError for one that is wrong or does not come any more."""
     if not 0 < len(timing) <= TIMING_MAX:
         raise InterlockError(f"timing is not allowed; allowed are 1 to {TIMING_MAX} characters: {ALLOWED}")
@@ -34,7 +34,7 @@ def spelled(timing: str, timezone: str, now: int) -> str:
     if text.lower().startswith(EVERY):
         if timezone != "UTC":
             raise InterlockError(f"timezone = '{timezone}' is not allowed: an interval has no time zone, leave it UTC")
-        return EVERY + spoken(interval_us(text))
+        return EVERY + format_us(interval_us(text))
     try:
         if next(cron(text, zone(timezone), now), None) is None:
             raise InterlockError(f"timing = '{text}' is not allowed: that day never comes")

@@ -51,7 +51,7 @@ OWN = ("key", "parent", "needs", "after", "needs_end", "after_end", "ref", "at_u
 
 def define_schedule(tx: UnitOfWork, command: DefineSchedule) -> Planned:
     """The schedule is as it is defined here; if it was so before, nothing has changed. Paused, it stays paused."""
-    timing = cron.spelled(command.timing, command.timezone, tx.now)
+    timing = cron.normalize_timing(command.timing, command.timezone, tx.now)
     check_definition(tx, command)
     work = encode_work(command.work)
     facts = {"timing": timing, "timezone": command.timezone, "overlap": command.overlap, "missed": command.missed}
@@ -66,8 +66,8 @@ def define_schedule(tx: UnitOfWork, command: DefineSchedule) -> Planned:
     elif known.removed_at is not None or known.digest != digest:
         redefine(tx, known, {**facts, "work": work, "digest": digest, "defined_at": tx.now})
     else:
-        return planned(known, changed=False)
-    return planned(known, changed=True)
+        return describe_planned(known, changed=False)
+    return describe_planned(known, changed=True)
 
 
 def check_definition(tx: UnitOfWork, command: DefineSchedule) -> None:
@@ -105,39 +105,39 @@ def pause_schedule(tx: UnitOfWork, command: PauseSchedule) -> Planned:
     """The schedule makes nothing until it is resumed; what was due before is made."""
     schedule = get_schedule(tx, command.tenant, command.name)
     if schedule.paused_at is not None:
-        return planned(schedule, changed=False)
+        return describe_planned(schedule, changed=False)
     if schedule.next_at is not None and schedule.next_at <= tx.now:
         make_due(tx, schedule)
     schedule.paused_at, schedule.paused_by, schedule.pause_note = tx.now, command.describe_actor(), command.reason
     schedule.next_at = None
     tx.update(SCHEDULES, schedule)
-    return planned(schedule, changed=True)
+    return describe_planned(schedule, changed=True)
 
 
 def resume_schedule(tx: UnitOfWork, command: ResumeSchedule) -> Planned:
     """The schedule goes on with its next instant; those of the pause are skipped."""
     schedule = get_schedule(tx, command.tenant, command.name)
     if schedule.paused_at is None:
-        return planned(schedule, changed=False)
+        return describe_planned(schedule, changed=False)
     gone = cron.due(schedule.timing, schedule.timezone, schedule.paused_at + 1, tx.now, ALL_MAX)
     note = f": {schedule.pause_note}" if schedule.pause_note else ""
     skip(tx, schedule, [(instant, f"paused by {schedule.paused_by}{note}") for instant in gone])
     schedule.paused_at = schedule.paused_by = schedule.pause_note = None
     go_on(tx, schedule)
-    return planned(schedule, changed=True)
+    return describe_planned(schedule, changed=True)
 
 
 def remove_schedule(tx: UnitOfWork, command: RemoveSchedule) -> Planned:
     """The schedule makes nothing any more; what was due before is made, and what it made stays as it is."""
     schedule = find_schedule(tx, command.tenant, command.name) or get_schedule(tx, command.tenant, command.name)
     if schedule.removed_at is not None:
-        return planned(schedule, changed=False)
+        return describe_planned(schedule, changed=False)
     if schedule.next_at is not None and schedule.next_at <= tx.now:
         make_due(tx, schedule)
     schedule.removed_at, schedule.removed_by, schedule.remove_note = tx.now, command.describe_actor(), command.reason
     schedule.next_at = schedule.paused_at = schedule.paused_by = schedule.pause_note = None
     tx.update(SCHEDULES, schedule)
-    return planned(schedule, changed=True)
+    return describe_planned(schedule, changed=True)
 
 
 def fire_schedule(tx: UnitOfWork, command: FireSchedule) -> Submitted:
@@ -151,7 +151,7 @@ def fire_schedule(tx: UnitOfWork, command: FireSchedule) -> Submitted:
     return made
 
 
-def planned(schedule: Schedule, *, changed: bool) -> Planned:
+def describe_planned(schedule: Schedule, *, changed: bool) -> Planned:
     return Planned(
         name=schedule.name, changed=changed, paused=schedule.paused_at is not None, next_at=schedule.next_at,
         removed=schedule.removed_at is not None,

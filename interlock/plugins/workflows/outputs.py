@@ -19,12 +19,12 @@ def outputs_for(tx: UnitOfWork, units: Iterable[Unit]) -> dict[int, dict[str, st
     """By unit that is a step: what the steps of its run have come to, and those of the runs that it goes on with."""
     runs = {unit.id: runs_of(tx, unit) for unit in units}
     below = by_run(tx, sorted({run for some in runs.values() for run in some}))
-    return {unit: merged(below, some) for unit, some in runs.items()}
+    return {unit: merge_outputs(below, some) for unit, some in runs.items()}
 
 
 def outputs_in(tx: UnitOfWork, runs: Sequence[int]) -> dict[str, str]:
     """What the steps of these runs have come to; a later run's word counts."""
-    return merged(by_run(tx, sorted(runs)), runs)
+    return merge_outputs(by_run(tx, sorted(runs)), runs)
 
 
 def runs_of(tx: UnitOfWork, unit: Unit) -> tuple[int, ...]:
@@ -41,11 +41,11 @@ def by_run(tx: UnitOfWork, runs: list[int]) -> dict[int, dict[str, str]]:
     return outputs
 
 
-def merged(below: dict[int, dict[str, str]], runs: Sequence[int]) -> dict[str, str]:
+def merge_outputs(below: dict[int, dict[str, str]], runs: Sequence[int]) -> dict[str, str]:
     return {name: output for run in runs for name, output in below.get(run, {}).items()}
 
 
-def known_to(tx: UnitOfWork, unit: Unit) -> dict[str, Any]:
+def read_known_values(tx: UnitOfWork, unit: Unit) -> dict[str, Any]:
     """What a step knows: the arguments of its run, and the outputs of the steps before it."""
     given = msgspec.json.decode(read_value(tx.connection.blobs, unit.tenant, tx.body(unit).input))
     outputs = outputs_in(tx, runs_of(tx, unit))
@@ -66,10 +66,10 @@ def hand_over_outputs(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, 
 def gather_outputs(tx: UnitOfWork, run: Unit, trigger: str) -> None:
     """A run that is a step of another one, and succeeds, has the outputs of its own steps as its result."""
     if trigger == "succeed" and run.parent is not None and policy_of(tx.body(run)).step is not None:
-        keep_result(tx, run, gathered(tx, run))
+        keep_result(tx, run, encode_run_outputs(tx, run))
 
 
-def gathered(tx: UnitOfWork, run: Unit) -> str:
+def encode_run_outputs(tx: UnitOfWork, run: Unit) -> str:
     """What a run that is a step of another one came to: the outputs of its own steps, by name."""
     outputs = outputs_in(tx, [run.id]).items()
     texts = {name: read_value(tx.connection.blobs, run.tenant, output) for name, output in outputs}

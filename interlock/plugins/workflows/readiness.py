@@ -5,7 +5,7 @@ from interlock.core.effective_policy import policy_of
 from interlock.core.ready import make_ready
 from interlock.kernel import when
 from interlock.kernel.rows import Unit
-from interlock.plugins.workflows.outputs import known_to
+from interlock.plugins.workflows.outputs import read_known_values
 from interlock.plugins.workflows.templates import expand
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -17,7 +17,7 @@ WITHOUT_WORK = ("ready", "begin", "claim", "start", "complete", "approve", "succ
 def expand_or_skip(tx: UnitOfWork, unit: Unit) -> bool:
     """The run of a template has its steps now. A step that is not wanted has succeeded without work."""
     own = policy_of(tx.body(unit))
-    if own.when is not None and not when.holds(own.when, known_to(tx, unit)):
+    if own.when is not None and not when.holds(own.when, read_known_values(tx, unit)):
         skip(tx, unit)
         return True
     if own.template is not None and not unit.total:

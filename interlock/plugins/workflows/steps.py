@@ -13,7 +13,7 @@ from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.rows import Unit
 from interlock.kernel.workflow_graph import step_name
-from interlock.plugins.workflows.templates import pinned, with_terms_of
+from interlock.plugins.workflows.templates import pin_version, with_terms_of
 from interlock.store.unit_of_work import UnitOfWork
 
 
@@ -36,14 +36,14 @@ def check_step(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
     if options.template_version is not None:
         validation.check_range("template_version", options.template_version, 1)
     if options.when is not None:
-        when.parsed(options.when)
+        when.parse_condition(options.when)
     if options.template is not None and lifecycles[work.lifecycle].options.roll_up is not RollUp.ALL:
         raise InterlockError(f"a {work.lifecycle} is no run of a template; a workflow_run is")
 
 
 def prepare_step(tx: UnitOfWork, work: Work, parent: Unit | None) -> Work:
     """Work as it is made: with the version of its template, the terms of its run and its name in it."""
-    work = pinned(tx, work)
+    work = pin_version(tx, work)
     if parent is None:
         return work
     work = with_terms_of(tx.lifecycles, policy_of(tx.body(parent)), work)

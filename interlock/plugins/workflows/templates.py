@@ -22,7 +22,7 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
 from interlock.kernel.workflow_graph import Template, order_of
-from interlock.plugins.workflows.outputs import known_to, outputs_in
+from interlock.plugins.workflows.outputs import outputs_in, read_known_values
 from interlock.plugins.workflows.queries import add_template, find_template
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -58,10 +58,10 @@ def check_template_step(tx: UnitOfWork, template: str, step: Work) -> Work:
     except InterlockError as wrong:
         raise InterlockError(f"template '{template}', step '{step.ref}': {wrong}") from None
     validation.check_name("a step's name", step.ref)
-    return pinned(tx, step)
+    return pin_version(tx, step)
 
 
-def pinned(tx: UnitOfWork, work: Work) -> Work:
+def pin_version(tx: UnitOfWork, work: Work) -> Work:
     """Work that is a run of a template names the version: the one that it says, or else the newest."""
     if work.template is None:
         return work
@@ -96,7 +96,7 @@ def steps_of(tx: UnitOfWork, run: Unit) -> tuple[Work, ...]:
 def expand(tx: UnitOfWork, run: Unit, kept: set[str] | None = None) -> list[Unit]:
     """The steps of a run exist, in the order of its template, each needing those that it names; but for the kept."""
     own, body = policy_of(tx.body(run)), tx.body(run)
-    given = body.input if own.step is None else msgspec.json.encode(known_to(tx, run)).decode()
+    given = body.input if own.step is None else msgspec.json.encode(read_known_values(tx, run)).decode()
     made: dict[str, Unit] = {}
     load_places(tx, run.id, [step.ref for step in steps_of(tx, run)])
     for step in steps_of(tx, run):
@@ -104,7 +104,11 @@ def expand(tx: UnitOfWork, run: Unit, kept: set[str] | None = None) -> list[Unit
             continue
         work = msgspec.structs.replace(step, input=given, step=step.ref, priority=run.priority or step.priority)
         (work,) = complete_work(tx, [with_terms_of(tx.lifecycles, own, work)])
-        rules = encode_policy(policy_values(work)) if not own.earlier else encoded(make_policy(work), own.earlier)
+        rules = (
+            encode_policy(policy_values(work))
+            if not own.earlier
+            else encode_pinned_policy(make_policy(work), own.earlier)
+        )
         needs = [Prerequisite(made[name].id, made[name]) for name in step.needs if name in made]
         needs += [Prerequisite(made[name].id, made[name], True) for name in step.needs_end if name in made]
         made[step.ref] = create_unit(tx, work, rules, Stamp("engine"), run, needs)
@@ -138,15 +142,15 @@ def again(tx: UnitOfWork, old: Unit, first: str | None, stamp: Stamp) -> tuple[U
             f"{format_id(old.lifecycle, old.id)} is a step of run {old.parent}; do that run again, from '{own.step}' on"
         )
     runs = (*own.earlier, old.id)
-    kept = workflow_graph.kept(own.template or "", steps_of(tx, old), first, outputs_in(tx, runs))
+    kept = workflow_graph.find_kept_steps(own.template or "", steps_of(tx, old), first, outputs_in(tx, runs))
     work = Work(
         task=body.task, lifecycle=old.lifecycle, input=body.input, priority=old.priority, labels=body.labels,
         correlation=body.correlation, trace=body.trace,
     )  # fmt: skip
-    run = create_unit(tx, work, encoded(own, runs if kept else ()), stamp, None, ())
+    run = create_unit(tx, work, encode_pinned_policy(own, runs if kept else ()), stamp, None, ())
     tx.body(run).retry_of = old.id
     return run, expand(tx, run, kept)
 
 
-def encoded(own: Policy, earlier: tuple[int, ...]) -> str:
+def encode_pinned_policy(own: Policy, earlier: tuple[int, ...]) -> str:
     return msgspec.json.encode(msgspec.structs.replace(own, earlier=earlier)).decode()

@@ -121,14 +121,14 @@ def read_beats(
         given = {"tenant": tenant, "at": at, "id": note, "until": until, "limit": CHUNK, **list_params(names)}
         rows = connection.rows(sql, given)
         for number, told_at, worker, payload in rows:
-            events = told_by(number, told_at, worker, payload, unit, correlation)
+            events = read_beat_events(number, told_at, worker, payload, unit, correlation)
             yield from (event for event in events if event.place > after)
         if len(rows) < CHUNK:
             return
         at, note = rows[-1][1], rows[-1][0] + 1
 
 
-def told_by(note: int, at: int, worker: str, payload: str, unit: int, correlation: str) -> Iterator[JobEvent]:
+def read_beat_events(note: int, at: int, worker: str, payload: str, unit: int, correlation: str) -> Iterator[JobEvent]:
     """What one beat of a worker says of a job."""
     for held, _, longer in msgspec.json.decode(payload, type=list[tuple[int, int, bool]]):
         if held == unit:

@@ -128,7 +128,7 @@ def read_newest_units(
         fits = filter_units(connection, tenant, wanted, [unit for unit, *_ in chunk])
         for unit, *_ in chunk:
             if unit in fits and len(units) == limit:
-                return Page(units, named(units[-1]))
+                return Page(units, format_view_id(units[-1]))
             if unit in fits:
                 units.append(fits[unit])
         if len(chunk) < size:
@@ -169,7 +169,8 @@ def read_listed(
     return [(unit, lifecycle, born, unit) for born, unit, lifecycle in rows]
 
 
-def named(view: View) -> str:
+def format_view_id(view: View) -> str:
+    """The id of the unit of a view, as people see it."""
     return format_id(view.unit.lifecycle, view.unit.id)
 
 
@@ -222,7 +223,7 @@ def read_narrow_list(connection: Connection, tenant: int, wanted: Filter, limit:
         at, _ = place_of(connection, tenant, after, "SELECT created_at, unit FROM body WHERE unit = :unit")
         where, params = [*where, "(body.created_at, unit.id) < (:at, :after)"], {**params, "at": at, "after": after}
     rows = select_views(connection, tenant, where, params, limit + 1, "body.created_at DESC, unit.id DESC")
-    return Page(rows[:limit], named(rows[limit - 1]) if len(rows) > limit else None)
+    return Page(rows[:limit], format_view_id(rows[limit - 1]) if len(rows) > limit else None)
 
 
 def read_oldest_units(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int = 0) -> UnitPage:

@@ -7,7 +7,7 @@ import msgspec
 
 from interlock.kernel.commands import Count, CountEvents, Position
 from interlock.kernel.lifecycle import Category, Lifecycle
-from interlock.kernel.metrics import MOVES, RENEWALS, TYPE, ObservedEvent, counted, labelled
+from interlock.kernel.metrics import MOVES, RENEWALS, TYPE, ObservedEvent, encode_labels, sum_events
 from interlock.kernel.minute_metrics import sum_minutes
 from interlock.store.acts import ACT_BITS
 from interlock.store.connection import Connection
@@ -137,7 +137,7 @@ def read_next_counts(
     more = len(rows) == PAGE
     upto = Position(after.epoch, *rows[-1][:2]) if more else Position(after.epoch, max(end - 1, after.act), LAST)
     events = [ObservedEvent(*row[2:]) for row in rows]
-    counts = counted(lifecycles, events, read_types(connection, tenant))
+    counts = sum_events(lifecycles, events, read_types(connection, tenant))
     minutes = list_minutes(connection, tenant, sum_minutes(lifecycles, events))
     far = upto.act - after.act > IDLE * ACTS_APART[connection.name]
     return CountEvents(after=after, upto=upto, counts=counts, minutes=minutes) if counts or far else None, more
@@ -192,7 +192,7 @@ def add_metrics(tx: UnitOfWork, tenant: int, counts: Sequence[Count]) -> None:
 def write_metrics(tx: UnitOfWork) -> None:
     """What verbs counted themselves is in the database; it is told last, because many add to the same rows."""
     for (tenant, name, label), value in sorted(tx.counters.metrics.items()):
-        add_metrics(tx, tenant, [Count(name, labelled(label), value)])
+        add_metrics(tx, tenant, [Count(name, encode_labels(label), value)])
     tx.counters.metrics.clear()
 
 
@@ -200,7 +200,7 @@ def count_renewals(tx: UnitOfWork, ids: Sequence[int]) -> None:
     """What workers have renewed stays counted when they leave the database."""
     sql = "SELECT coalesce(sum(renewals), 0) FROM worker WHERE unit {ids}"
     if renewals := int(tx.connection.rows(sql, {"ids": list(ids)})[0][0]):
-        add_metrics(tx, tx.tenant, [Count(RENEWALS, labelled(), renewals)])
+        add_metrics(tx, tx.tenant, [Count(RENEWALS, encode_labels(), renewals)])
 
 
 def read_gauges(connection: Connection, tenant: int) -> Gauges:

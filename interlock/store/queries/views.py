@@ -386,7 +386,7 @@ def schedule_of(connection: Connection, tenant: int, name: str) -> Schedule | No
     return rows[0] if rows else None
 
 
-def skipped_of(connection: Connection, tenant: int, name: str, limit: int) -> list[Skipped]:
+def read_skipped(connection: Connection, tenant: int, name: str, limit: int) -> list[Skipped]:
     """The instants for which a schedule made nothing, the latest first."""
     rest = "WHERE tenant = :tenant AND schedule = :name ORDER BY id DESC LIMIT :limit"
     return read_rows(connection, Skipped, rest, tenant=tenant, name=name, limit=limit)
@@ -401,7 +401,7 @@ def workers_seen(connection: Connection, tenant: int, ended: bool = False) -> li
     return [(WorkerRow(*row[:width]), Unit(*row[width:])) for row in rows]
 
 
-def done_again(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, int]:
+def read_done_again(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, int]:
     """Those of these units that were done again, each with the last unit that does it again."""
     own = "tenant = :tenant AND retry_of IS NOT NULL AND retry_of {ids}"
     sql = f"SELECT retry_of, max(unit) FROM body WHERE {own} GROUP BY retry_of"

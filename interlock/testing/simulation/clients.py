@@ -193,7 +193,7 @@ class Player(Client):
     async def play(self, line: str) -> None:
         made, _, words = line.partition(":")
         self.worker = await self.ask(Register(name=self.queue, incarnation="1", capacity=9))
-        work = tuple(hastened(work) for work in works(made.split(), self.queue))
+        work = tuple(hasten(work) for work in works(made.split(), self.queue))
         units = await self.ask(Submit(actor=self.name, work=work))
         if isinstance(units, BaseException) or isinstance(self.worker, BaseException):
             return
@@ -201,7 +201,7 @@ class Player(Client):
         for word in words.split():
             who, _, verb = word.rpartition(".")
             if verb.isdigit():
-                await self.pause(scaled_us(int(verb) * SECOND) / SECOND + 0.01)
+                await self.pause(scale_us(int(verb) * SECOND) / SECOND + 0.01)
             elif not await self.say(verb, who):
                 return
 
@@ -273,14 +273,14 @@ class Player(Client):
         return make_decision(self.units[0] if verb == "plan" else unit, verb)
 
 
-def scaled_us(time_us: int) -> int:
+def scale_us(time_us: int) -> int:
     return time_us // HURRY if time_us >= LONG_US else time_us
 
 
-def hastened(work: Work) -> Work:
+def hasten(work: Work) -> Work:
     """The work of a story with its long times as much shorter as the lifecycles."""
     names = [name for name in work.__struct_fields__ if name.endswith("_us") and getattr(work, name)]
-    return msgspec.structs.replace(work, **{name: scaled_us(getattr(work, name)) for name in names})
+    return msgspec.structs.replace(work, **{name: scale_us(getattr(work, name)) for name in names})
 
 
 class Stranger(Client):

@@ -91,7 +91,7 @@ async def play(acts: list[Act], ctx: Context) -> Any:
     effect(ctx)
     for place, (act, number) in enumerate(acts):
         if act == "step":
-            await ctx.step(f"step {place} {number}", lambda: stepped(ctx))
+            await ctx.step(f"step {place} {number}", lambda: try_step(ctx))
         else:
             await perform(act, number, ctx)
     effect(ctx)
@@ -127,7 +127,7 @@ async def perform(act: str, number: float, ctx: Context) -> None:
     elif act == "checkpoint":
         ctx.checkpoint({"last": number, "before": ctx.saved is not None})
     elif act == "effect":
-        await ctx.effect.aio(f"effect {number}", lambda: stepped(ctx), check=lambda: looked(ctx))
+        await ctx.effect.aio(f"effect {number}", lambda: try_step(ctx), check=lambda: look_outside(ctx))
     elif act == "spawn":
         await ctx.spawn.aio(f"child {number}", "play", acts=[["step", number]])
     elif act == "join":
@@ -158,11 +158,11 @@ def end(act: str, number: float) -> NoReturn:
     raise (ENDS.get(act) or POISON[act])()
 
 
-async def stepped(ctx: Context) -> int:
+async def try_step(ctx: Context) -> int:
     effect(ctx)
     return ctx.attempt
 
 
-async def looked(ctx: Context) -> int | None:
+async def look_outside(ctx: Context) -> int | None:
     """What came of a call, as the outside tells: sometimes it has happened."""
     return ctx.attempt if ctx.unit % 2 else None

@@ -216,13 +216,13 @@ def works(words: list[str], queue: str) -> Iterator[Work]:
             )  # fmt: skip
 
 
-def listed(lifecycles: Mapping[str, Lifecycle]) -> set[Move]:
+def list_moves(lifecycles: Mapping[str, Lifecycle]) -> set[Move]:
     return {
         (lifecycle.name, source, trigger) for lifecycle in lifecycles.values() for source, trigger in lifecycle.moves
     }
 
 
-def taken(lifecycles: Mapping[str, Lifecycle], events: list[Event]) -> set[Move]:
+def list_taken_moves(lifecycles: Mapping[str, Lifecycle], events: list[Event]) -> set[Move]:
     """The moves that a unit's events tell of, each by its whole path, and those of its leases."""
     moves: set[Move] = set()
     by_hop = {(move.source, move.path[-1]): move.trigger for move in lifecycles["lease"].moves.values()}

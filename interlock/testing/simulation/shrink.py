@@ -68,7 +68,7 @@ def better(steps: list[RecordedStep], place: int, step: RecordedStep, wrong: str
 def written_out(steps: Sequence[RecordedStep], seed: int) -> str:
     """A test that lives these steps for ever."""
     names = sorted({name for step in steps for command in step.commands for name in kinds(command)} | {"RecordedStep"})
-    replayed = "\n".join(f"    {spelled(step)}," for step in steps)
+    replayed = "\n".join(f"    {spell_value(step)}," for step in steps)
     known = ", ".join(name for name in names if name != "RecordedStep")
     return (
         f'"""What seed {seed} found: say here what was wrong."""\n\n'
@@ -91,10 +91,10 @@ def kinds(value: Any) -> Iterator[str]:
             yield from kinds(item)
 
 
-def spelled(value: Any) -> str:
+def spell_value(value: Any) -> str:
     """A value as it is written in Python, without what goes without saying."""
     if isinstance(value, tuple):
-        inner = ", ".join(map(spelled, value))
+        inner = ", ".join(map(spell_value, value))
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if not isinstance(value, msgspec.Struct):
         return repr(value)
@@ -103,5 +103,5 @@ def spelled(value: Any) -> str:
         held = getattr(value, field.name)
         default = field.default if field.default is not msgspec.NODEFAULT else MISSING
         if held != default:
-            fields.append(f"{field.name}={spelled(held)}")
+            fields.append(f"{field.name}={spell_value(held)}")
     return f"{type(value).__name__}({', '.join(fields)})"

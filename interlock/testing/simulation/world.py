@@ -28,7 +28,7 @@ from interlock.testing.simulation.handlers import Sink
 from interlock.testing.simulation.net import Net
 from interlock.testing.simulation.promises import broken_answers, broken_births, broken_promises
 from interlock.testing.simulation.record import RecordedStep, Recording
-from interlock.testing.simulation.scenarios import Move, taken
+from interlock.testing.simulation.scenarios import Move, list_taken_moves
 from interlock.testing.simulation.server import SimulatedServer
 from interlock.testing.simulation.virtual_loop import VirtualLoop
 
@@ -151,7 +151,7 @@ class World:
             self.transitions += event.source is not None and event.source != event.target
             self.note(event.hash)
         for events in by_unit.values():
-            for move in sorted(taken(self.lifecycles, events), key=str):
+            for move in sorted(list_taken_moves(self.lifecycles, events), key=str):
                 self.moves[move] += 1
                 for kind in self.faults.armed:
                     self.cells[move, kind] += 1
