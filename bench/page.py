@@ -1,13 +1,16 @@
-"""What pages cost the server, and how soon they show what happened: `python bench/page.py`.
+"""What pages cost the server, and how soon they show what happened: `python bench/page.py [URL ...]`.
 
-It fills a database with `UNITS` finished jobs (a million unless told otherwise), dead letters and a run of 200 steps,
-serves its pages from a process of its own, and prints, on SQLite and on PostgreSQL:
+It fills each database that is empty with `UNITS` finished jobs (a million unless told otherwise), dead letters and a
+run of 200 steps, serves its pages from a process of its own, and prints the figures below. Without a URL it makes a
+SQLite file and a PostgreSQL of its own; a database that is named is kept, and need not be filled again. With `FILL=1`
+it only fills.
 
 - the size of the files that pages load; and the processor time of the server and the size of the answer, for the
   overview, the list of jobs (also with a filter that fits nothing), the page of a job, and the page of the run, each
   asked for `LOOKS` times;
 - the processor time of the server with ten viewers who load the overview whenever they are told that something
-  happened, while something happens all the time, beside that without viewers;
+  happened, while something happens all the time, beside that without viewers; and with and without them that of a
+  request to the API, and of draining a job by claims of 100 in a process of its own;
 - the time from the answer to a submit until a page that is open has been told, and has the job.
 """
 
@@ -19,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
@@ -40,6 +43,8 @@ from interlock.kernel.commands import (
     Work,
 )  # fmt: skip
 from interlock.kernel.ids import format_id
+from interlock.store.queries.lists import read_newest_units
+from interlock.store.queries.views import Filter
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.postgres.server import postgres
@@ -47,8 +52,11 @@ from tests.store.databases import fresh_postgres
 
 UNITS = int(os.environ.get("UNITS", "1000000"))
 LOOKS = int(os.environ.get("LOOKS", "20"))
-SECONDS = float(os.environ.get("SECONDS", "20"))  # for which viewers look
+SECONDS = float(os.environ.get("SECONDS", "10"))  # for which viewers look
 VIEWERS, TOGETHER, STEPS, SUBMITS = 10, 1_000, 200, 10
+DRAINED, CLAIMED = 5_000, 100
+REQUESTS = 20  # to the API, in a fifth of a second
+MARK = "bench"  # correlation of the job and of the run whose pages are looked at
 DEAD_EVERY = 100  # one of so many batches ends as dead letters
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -90,8 +98,8 @@ class Browser:
         connection.close()
 
 
-def fill(app: App, units: int) -> tuple[str, str]:
-    """Makes finished jobs, dead letters, one job that waits, and a run; returns the ids of the last two."""
+def fill(app: App, units: int) -> None:
+    """Makes finished jobs, dead letters, one job that waits, and a run."""
     worker = app.send(Register(name="bench", incarnation="1", capacity=TOGETHER))
     for number in range(units // TOGETHER):
         queue = f"q{number % 5}"
@@ -105,9 +113,15 @@ def fill(app: App, units: int) -> tuple[str, str]:
     steps = tuple(
         Work(task=f"step{number}", lifecycle="step", parent="run", ref=f"s{number}") for number in range(STEPS)
     )
-    run = app.send(Submit(work=(Work(task="release", lifecycle="workflow_run", ref="run"), *steps)))[0]
-    job = app.send(Submit(work=(Work(task="last"),)))[0]
-    return format_id("job", job.unit), format_id(run.lifecycle, run.unit)
+    app.send(Submit(work=(Work(task="release", lifecycle="workflow_run", ref="run", correlation=MARK), *steps)))
+    app.send(Submit(work=(Work(task="last", correlation=MARK),)))
+
+
+def find_marked(app: App) -> tuple[str, str] | None:
+    """Returns the ids of the job and of the run whose pages are looked at; None if the database is not filled."""
+    found = app.read(read_newest_units, app.lifecycles.values(), Filter(correlation=MARK), 1_000).units
+    ids = {view.unit.lifecycle: format_id(view.unit.lifecycle, view.unit.id) for view in found}
+    return (ids["job"], ids["workflow_run"]) if ids else None
 
 
 @contextmanager
@@ -160,29 +174,71 @@ def measure_pages(browser: Browser, process: int, job: str, run: str) -> None:
         print(f"  {name:24}{cpu:8.1f} ms of processor time{median(walls):8.1f} ms to the answer{size / 1024:7.1f} KiB")
 
 
-def measure_viewers(app: App, base: str, key: str, process: int) -> None:
-    """Prints how much of a core the server needs while things happen, without viewers and with ten."""
+def measure_viewers(app: App, url: str, base: str, key: str, process: int, job: str) -> None:
+    """Prints what the server and those beside it need while things happen, without viewers and with ten."""
+    over = threading.Event()
 
     def look(browser: Browser) -> None:
-        end = time.perf_counter() + SECONDS
-        for change in browser.follow(SECONDS):
-            if time.perf_counter() > end:
+        for change in browser.follow(30):
+            if over.is_set():
                 return
             browser.get("/ui/", change)
 
-    used = {}
+    idle, asked, drained = dict[int, float](), dict[int, float](), dict[int, float]()
     for viewers in (0, VIEWERS):
+        over.clear()
         threads = [threading.Thread(target=look, args=(Browser(base, key),), daemon=True) for _ in range(viewers)]
         for thread in threads:
             thread.start()
-        before, began = read_cpu(process), time.perf_counter()
-        while time.perf_counter() < began + SECONDS:
-            app.send(Submit(work=(Work(task="mail", queue="seen"),)))
-            time.sleep(0.2)
-        used[viewers] = (read_cpu(process) - before) / (time.perf_counter() - began)
+        idle[viewers] = measure_share(app, process, lambda: None)
+        asked[viewers] = measure_share(app, process, lambda: ask_often(base, key, f"/v1/jobs/{job}"))
+        drained[viewers] = float(subprocess.check_output([sys.executable, __file__, "drain", url]))
+        over.set()
+        app.send(Submit(work=(Work(task="mail", queue="seen"),)))
         for thread in threads:
-            thread.join(SECONDS)
-    print(f"  {VIEWERS} viewers: {100 * used[VIEWERS]:.1f} % of a core, without viewers {100 * used[0]:.1f} %")
+            thread.join(30)
+    print(f"  {VIEWERS} viewers: {100 * idle[VIEWERS]:.1f} % of a core, without viewers {100 * idle[0]:.1f} %")
+    costs = [1_000_000 * (asked[viewers] - idle[viewers]) / (REQUESTS * 5) for viewers in (0, VIEWERS)]
+    print(f"  a request to the API: {costs[0]:.0f} µs without viewers, {costs[1]:.0f} µs with {VIEWERS}")
+    print(f"  a drained job: {drained[0]:.0f} µs without viewers, {drained[VIEWERS]:.0f} µs with {VIEWERS}")
+
+
+def measure_share(app: App, process: int, work: Callable[[], None]) -> float:
+    """Returns how much of a core a process needs while a job is submitted and something is done five times a second."""
+    before, began = read_cpu(process), time.perf_counter()
+    for turn in range(round(SECONDS * 5)):
+        app.send(Submit(work=(Work(task="mail", queue="seen"),)))
+        work()
+        time.sleep(max(0.0, began + (turn + 1) / 5 - time.perf_counter()))
+    return (read_cpu(process) - before) / (round(SECONDS * 5) / 5)
+
+
+def ask_often(base: str, key: str, path: str) -> None:
+    """Asks the API for the same some times, on one connection."""
+    connection = http.client.HTTPConnection(urlsplit(base).netloc, timeout=60)
+    for _ in range(REQUESTS):
+        connection.request("GET", path, headers={"Authorization": f"Bearer {key}"})
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+        answer.read()
+    connection.close()
+
+
+def drain(url: str) -> None:
+    """Submits jobs, and prints the microseconds of processor time that each needs to be claimed and finished."""
+    with interlock.open(url) as app:
+        for _ in range(DRAINED // TOGETHER):
+            app.send(Submit(work=tuple(Work(task="noop", queue="drained") for _ in range(TOGETHER))))
+        worker = app.send(Register(name="drain", incarnation=os.urandom(4).hex(), capacity=CLAIMED))
+        before = time.process_time()
+        for _ in range(DRAINED // CLAIMED):
+            key = os.urandom(16).hex()
+            grants = app.send(Claim(worker=worker, key=key, nonce=key, limit=CLAIMED, queues=("drained",)))
+            assert len(grants) == CLAIMED
+            held = tuple(LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease) for grant in grants)
+            app.send(Start(held=held))
+            app.send(Finish(outcomes=tuple(Outcome(held=each) for each in held)))
+        print(1_000_000 * (time.process_time() - before) / DRAINED)
 
 
 def measure_lag(app: App, base: str, key: str) -> None:
@@ -214,26 +270,37 @@ def measure_lag(app: App, base: str, key: str) -> None:
     print(f"  committed to seen: p50 {median(lags):.0f} ms, most {max(lags):.0f} ms ({len(shown)} of {SUBMITS} seen)")
 
 
-def measure(name: str, url: str) -> None:
+def measure(url: str) -> None:
     with interlock.open(url) as app:
-        job, run = fill(app, UNITS)
+        if find_marked(app) is None:
+            fill(app, UNITS)
+        if os.environ.get("FILL"):
+            return
+        job, run = find_marked(app) or ("", "")
         key = issue_key(app, CreateKey(name="bench", scopes=("admin",))).text
-        print(f"{name}, {UNITS:,} jobs")
+        print(f"{url.partition(':')[0]}, {UNITS:,} jobs", flush=True)
         with serving(url) as (base, process):
             browser = Browser(base, key)
             while b"counted yet" in browser.get("/ui/"):  # it counts what happened first, once
                 pass
             measure_assets(browser)
             measure_pages(browser, process, job, run)
-            measure_viewers(app, base, key, process)
+            measure_viewers(app, url, base, key, process, job)
             measure_lag(app, base, key)
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["drain"]:
+        return drain(sys.argv[2])
+    if sys.argv[1:]:
+        for url in sys.argv[1:]:
+            measure(url)
+        return None
     with tempfile.TemporaryDirectory() as folder:
-        measure("SQLite", f"sqlite:///{folder}/page.db")
+        measure(f"sqlite:///{folder}/page.db")
     with postgres() as server, fresh_postgres(server, "page") as url:
-        measure("PostgreSQL", url)
+        measure(url)
+    return None
 
 
 if __name__ == "__main__":

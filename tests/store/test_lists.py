@@ -1,6 +1,7 @@
 """Lists go by time, the newest first, and read little more than they show, on every database."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,8 @@ from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
 from interlock.plugins.state_files.documents import list_workstreams
 from interlock.store.postgres import PostgresConnection
-from interlock.store.queries import dead_letters, lists
+from interlock.store.queries import dead_letters, feed, lists
+from interlock.store.queries.feed import read_latest
 from interlock.store.queries.views import Filter
 from tests.store.databases import KINDS, Connection, declare, fresh
 from tests.store.filling import fill, watched
@@ -89,6 +91,31 @@ def test_a_filter_that_fits_few_is_answered_in_parts(empty: Connection, monkeypa
     assert (first.units, first.next is None) == ([], False)
     assert first.looked_until is not None
     assert everything(engine, Filter(task="rare"), PAGE) == [rare.unit]
+
+
+def test_of_many_births_few_are_read(empty: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An act can be the birth of a thousand, so as many acts as units are wanted would be far too much to read."""
+    monkeypatch.setattr(lists, "LOOKED_MOST", 200)
+    engine = make_engine(empty, shipped())
+    for _ in range(200):
+        engine.send(Submit(work=tuple(Work(task="usual") for _ in range(10))))
+    births, expanded = list[int](), list[int]()
+    rows = empty.rows
+
+    def count(sql: str, params: Any = None) -> list[tuple[Any, ...]]:
+        answer = rows(sql, params)
+        if sql.lstrip().startswith("SELECT * FROM (\nSELECT at, id, units"):
+            births.append(len(answer))
+        if "FROM journal WHERE act" in sql:
+            expanded.append(len(params["ids"]))
+        return answer
+
+    monkeypatch.setattr(empty, "rows", count)
+    assert len(page(engine, Filter(), PAGE).units) == PAGE
+    assert page(engine, Filter(task="none"), PAGE).looked_until is not None
+    assert births == [lists.ACTS_FEW] * 3 + [4 * lists.ACTS_FEW]  # for 50 units; for 100; and for 400
+    assert len(engine.read(lambda connection: read_latest(connection, 1, 15))) == 15
+    assert expanded == [feed.ACTS_FEW]
 
 
 def test_counts_are_exact_up_to_a_bound(empty: Connection, monkeypatch: pytest.MonkeyPatch) -> None:

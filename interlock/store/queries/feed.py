@@ -11,6 +11,7 @@ or empty, and its cursor is that of the last event that was looked at.
 
 import re
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import msgspec
 
@@ -28,6 +29,7 @@ PLACE_MAX = 2**31 - 1
 ACT_MAX = 2**63 - 1
 LOOKED_AT = 10_000  # events of one page at most
 READ = 1_000  # of them together
+ACTS_FEW = 4  # acts whose events are read together at first, to find the last ones
 ALLOWED = "allowed is the cursor of an event or of a page, or 'now'"
 LATEST_ACTS = "SELECT id FROM act WHERE tenant = :tenant AND id < :horizon ORDER BY id DESC LIMIT :limit"
 FACTS = """
@@ -169,11 +171,17 @@ def add_facts(connection: Connection, tenant: int, rows: Sequence[tuple[Position
 
 
 def read_latest(connection: Connection, tenant: int, limit: int) -> list[FeedEvent]:
-    """Returns the last events of a tenant, the newest first; of an act that moves very many, the first of them."""
-    given = {"tenant": tenant, "horizon": read_horizon(connection), "limit": limit}
+    """Returns the last events of a tenant, the newest first; of an act that moves very many, the first of them.
+
+    An act may have thousands of events, so few acts are read at first, and more of them while few events come.
+    """
+    given: dict[str, Any] = {"tenant": tenant, "horizon": read_horizon(connection), "limit": limit}
     acts = [row[0] for row in connection.rows(LATEST_ACTS, given)]
     sql = f"SELECT act, place, {', '.join(columns(Event))} FROM journal WHERE act {{ids}} AND place <= :limit"
-    rows = connection.rows(sql, {"ids": acts, "limit": limit}) if acts else []
+    rows, first, some = list[Any](), 0, ACTS_FEW
+    while first < len(acts) and len(rows) < limit:
+        rows += connection.rows(sql, {"ids": acts[first : first + some], "limit": limit})
+        first, some = first + some, some * 4
     newest = sorted(rows, key=lambda row: row[:2], reverse=True)[:limit]
     return add_facts(connection, tenant, [((row[0], row[1]), Event(*row[2:])) for row in newest])
 

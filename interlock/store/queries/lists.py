@@ -16,6 +16,7 @@ from interlock.store.queries.views import FROM, OWN, Filter, View, list_conditio
 
 CHUNK, LOOKED_MOST = 1_000, 10_000  # units that are looked at together at most, and for one page
 COUNT_MOST = 10_000
+ACTS_FEW = 32  # births that are read together at first
 LAST = 2**62
 REF = "unit.id, unit.lifecycle, unit.state, unit.outcome IS NOT NULL"
 # Where a unit stands among births.
@@ -29,6 +30,8 @@ BORN = """
 SELECT at, id, units, path FROM act WHERE tenant = :tenant AND path = :n{place}
 AND at <= :at AND (at, id) <= (:at, :act) ORDER BY at DESC, id DESC LIMIT :limit
 """
+# These units. PostgreSQL takes a list of ids for many more than there are, and is told of both tables.
+CHOSEN = {"sqlite": ("unit.id {ids}",), "postgres": ("unit.id {ids}", "body.unit {ids}")}
 # Few units fit these, and an index has them.
 NARROW = {
     "parent": "unit.parent = :parent",
@@ -126,11 +129,10 @@ def read_newest_units(
         else:
             chunk = read_listed(connection, tenant, states, place, size)
         fits = filter_units(connection, tenant, wanted, [unit for unit, *_ in chunk])
-        for unit, *_ in chunk:
-            if unit in fits and len(units) == limit:
+        for unit in [birth[0] for birth in chunk if birth[0] in fits]:
+            if len(units) == limit:
                 return Page(units, format_view_id(units[-1]))
-            if unit in fits:
-                units.append(fits[unit])
+            units.append(fits[unit])
         if len(chunk) < size:
             return Page(units, None)
         last, kind, *place = chunk[-1]
@@ -185,21 +187,27 @@ def place_of(connection: Connection, tenant: int, unit: int, sql: str) -> tuple[
 def read_born(
     connection: Connection, tenant: int, kinds: Sequence[Birth], before: Sequence[int], limit: int
 ) -> list[Any]:
-    """Units by their births, the last one first: each with its kind, and its place."""
+    """Units by their births, the last one first: each with its kind, and its place.
+
+    An act is the birth of one unit or of a thousand, so few acts are read at first, and more of them while few come.
+    """
     each = " UNION ALL ".join(f"SELECT * FROM ({BORN.format(place=place)}) AS b{place}" for place in range(len(kinds)))
-    # Of the first act, behind whose unit to go on, there may be nothing left.
-    given: dict[str, Any] = {"tenant": tenant, "at": before[0], "act": before[1], "limit": limit + 1}
-    given |= {f"n{number}": kind.path for number, kind in enumerate(kinds)}
-    by_path, births = {kind.path: kind for kind in kinds}, list[Any]()
-    for at, act, units, path in connection.rows(f"{each} ORDER BY 1 DESC, 2 DESC LIMIT :limit", given):
-        kind, ids = by_path[path], decode_list(units) if connection.name == "sqlite" else units
-        for number in range(len(ids) - 1, -1, -1):
-            place = number * kind.hops + 1
-            if (at, act, place) < tuple(before):
-                births.append((ids[number], kind.lifecycle, at, act, place))
-        if len(births) >= limit:
-            break
-    return births[:limit]
+    sql = f"{each} ORDER BY 1 DESC, 2 DESC LIMIT :limit"
+    given: dict[str, Any] = {"tenant": tenant, **{f"n{number}": kind.path for number, kind in enumerate(kinds)}}
+    by_path, births, acts = {kind.path: kind for kind in kinds}, list[Any](), ACTS_FEW
+    while True:
+        rows = connection.rows(sql, {**given, "at": before[0], "act": before[1], "limit": acts})
+        for at, act, units, path in rows:
+            kind, ids = by_path[path], decode_list(units) if connection.name == "sqlite" else units
+            # Of the act that holds the unit behind which to go on, only those before that unit.
+            end = min(len(ids), -((1 - before[2]) // kind.hops)) if (at, act) == (before[0], before[1]) else len(ids)
+            numbers = range(end - 1, max(-1, end - 1 - (limit - len(births))), -1)
+            births += [(ids[number], kind.lifecycle, at, act, number * kind.hops + 1) for number in numbers]
+            if len(births) == limit:
+                return births
+        if len(rows) < acts:
+            return births
+        before, acts = (*rows[-1][:2], 1), acts * 4
 
 
 def filter_units(connection: Connection, tenant: int, wanted: Filter, units: Sequence[int]) -> dict[int, View]:
@@ -208,7 +216,7 @@ def filter_units(connection: Connection, tenant: int, wanted: Filter, units: Seq
     rows = select_views(
         connection,
         tenant,
-        ["unit.id {ids}", "body.unit {ids}", *where],
+        [*CHOSEN[connection.name], *where],
         {**params, "ids": list(units)},
         max(len(units), 1),
     )
