@@ -277,8 +277,8 @@ class Worker:
             queue.waiting.append(execution)
 
     def make_context(self, execution: Execution) -> JobContext:
-        context = JobContext(self.app, execution.grant, self.app.tenant, self.add_note)
-        context.lease_over, context.app, context.on_log = execution.lease_is_over, self.app, self.add_log
+        context = JobContext(self.app, execution.grant, self.app.tenant, self.add_item)
+        context.lease_over, context.app, context.on_log = execution.lease_is_over, self.app, self.add_item
         return context
 
     async def apply_claim_refusal(self, refusal: InterlockError) -> None:
@@ -358,19 +358,13 @@ class Worker:
             self.start_waiting(queue)
         self.to_claim.set()
 
-    def add_note(self, note: Record) -> None:
-        """Adds a note to the next report, from any thread, and never after the end of its handler."""
+    def add_item(self, item: Record | JobLog) -> None:
+        """Has a note, or the bytes of a log, sent with one of the next reports; from any thread."""
+        self.reporter.incoming.append(item)
         if get_ident() == self.thread:
-            self.reporter.add_note(note, self.now)
+            self.reporter.take_incoming(self.now)
         else:
-            self.call_on_loop(lambda: self.reporter.add_note(note, self.now))
-
-    def add_log(self, log: JobLog) -> None:
-        """Has the log of a job sent soon, from any thread."""
-        if get_ident() == self.thread:
-            self.reporter.add_log(log, self.now)
-        else:
-            self.call_on_loop(lambda: self.reporter.add_log(log, self.now))
+            self.call_on_loop(lambda: self.reporter.take_incoming(self.now))
 
     # Losing.
 

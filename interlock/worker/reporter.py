@@ -10,6 +10,7 @@ outcome that is refused though its lease is sound is replaced by a failure, once
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from logging import ERROR
@@ -60,6 +61,7 @@ class Reporter:
         self.on_answer, self.on_sent = on_answer, on_sent
         self.starts: list[Execution] = []
         self.ends: list[Execution] = []
+        self.incoming = deque[Record | JobLog]()  # from any thread, in order
         self.notes: dict[tuple[int, int, str, str], Record] = {}
         self.oldest_note_at: float | None = None
         self.logs: dict[tuple[int, int], JobLog] = {}  # that have bytes to send, by unit and fence
@@ -76,6 +78,15 @@ class Reporter:
         if not self.starts:  # else it is due after another one
             self.changed.set()
         self.starts.append(execution)
+
+    def take_incoming(self, now: float) -> None:
+        """Adds notes and logs of other threads. No end overtakes them, because this comes before every report."""
+        while self.incoming:
+            item = self.incoming.popleft()
+            if isinstance(item, JobLog):
+                self.add_log(item, now)
+            else:
+                self.add_note(item, now)
 
     def add_note(self, note: Record, now: float) -> None:
         """Adds a note; of notes of one kind and name, the last one counts."""
@@ -150,6 +161,7 @@ class Reporter:
 
     def take_due(self, now: float) -> list[Part]:
         """Takes the commands that are due. Until `release`, no other report is about their executions."""
+        self.take_incoming(now)
         parts = [*self.due_starts(now), *self.due_notes(now), *self.due_logs(now), *self.due_ends()]
         for _, executions in parts:
             for execution in executions:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from contextvars import ContextVar
 from itertools import pairwise
@@ -289,6 +290,36 @@ def test_a_thread_that_cannot_be_stopped_keeps_its_place(url: str) -> None:
             go.set()
             await second.wait.aio(PATIENCE)
             assert (queue.running, queue.stuck) == (0, 0)
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+def test_what_a_thread_says_is_not_overtaken_by_the_end_of_its_handler(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler may have ended before anybody waits for it: its last checkpoint goes with its failure all the same."""
+
+    def submit_and_wait(pool: ThreadPoolExecutor, *args: Any) -> "Future[Any]":
+        future = submit(pool, *args)
+        wait([future], PATIENCE)
+        return future
+
+    submit = ThreadPoolExecutor.submit
+
+    async def story(app: interlock.App) -> None:
+        @app.task(attempts=3, backoff="1ms", backoff_cap="1ms")
+        def order(ctx: interlock.Context) -> Any:
+            ctx.checkpoint({"attempt": ctx.attempt})
+            if ctx.attempt < 3:
+                raise OSError("away")
+            return ctx.saved
+
+        job = order.submit()
+        async with working(app):
+            monkeypatch.setattr(ThreadPoolExecutor, "submit", submit_and_wait)
+            assert await job.wait.aio(PATIENCE) == {"attempt": 2}
+            monkeypatch.undo()
 
     with opened(url) as app:
         asyncio.run(story(app))
