@@ -131,7 +131,8 @@ class Committer:
                 if hopeless or not left:
                     raise explain(error) from error
                 if isinstance(error, Unavailable):
-                    log.warning("database connection lost, reconnecting: error=%s", error)
+                    facts = {"error": str(error)}
+                    log.warning("database connection lost, reconnecting: error=%s", error, extra={"facts": facts})
                     self.reconnect()
 
     def run_once(self, group: list[PendingCommand]) -> list[Result]:
@@ -222,7 +223,10 @@ class Committer:
         try:
             time_call(self.observers, "on_commit", len(tx.changes.written), call=self.connection.commit)
         except LostCommit as lost:
-            log.warning("COMMIT got no answer, looking up whether it stands: error=%s", lost)
+            facts = {"error": str(lost)}
+            log.warning(
+                "COMMIT got no answer, looking up whether it was committed: error=%s", lost, extra={"facts": facts}
+            )
             if not was_committed(tx, self.reconnect, TRIES):
                 raise Unavailable(f"the database went away in COMMIT: {lost}") from lost
         except BaseException:

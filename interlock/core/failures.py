@@ -34,9 +34,11 @@ def bug_in(error: Exception) -> Exception | None:
 def log_bug(command: Command[Any], error: Exception) -> None:
     """Logs an error that no verb may raise with its traceback; the caller gets it too."""
     if bug := bug_in(error):
-        unit = getattr(command, "unit", None)
-        named = type(command).__name__ + ("" if unit is None else f" unit={unit}")
-        log.error("command=%s tenant=%s failed: %r", named, command.tenant, error, exc_info=bug)
+        unit, kind = getattr(command, "unit", None), type(command).__name__
+        named = kind if unit is None else f"{kind} unit={unit}"
+        facts = {"command": kind, "unit": unit, "tenant": command.tenant, "error": repr(error)}
+        text = "command=%s tenant=%s failed: %r"
+        log.error(text, named, command.tenant, error, exc_info=bug, extra={"facts": facts})
 
 
 def explain(error: Exception) -> Exception:

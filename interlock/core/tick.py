@@ -63,7 +63,7 @@ class Ticker:
                 self.failed = False
             except Exception as error:  # a thread that ends would let no time pass any more, and tell nobody
                 if not self.failed:
-                    log.warning("tick failed: error=%s", error)
+                    log.warning("tick failed: error=%s", error, extra={"facts": {"error": str(error)}})
                 self.failed = True
 
     def tick_all(self) -> None:
@@ -72,4 +72,5 @@ class Ticker:
             try:
                 self.engine.send(Tick(tenant=tenant, actor=self.actor))
             except InterlockError as error:
-                log.warning("tick failed: tenant=%d error=%s", tenant, error)
+                facts = {"tenant": tenant, "error": str(error)}
+                log.warning("tick failed: tenant=%d error=%s", tenant, error, extra={"facts": facts})

@@ -59,8 +59,10 @@ def expire_lease(tx: UnitOfWork, unit: Unit) -> None:
     terms = tx.lifecycle(unit).options.lease
     if unit.holder is not None:
         tx.state(WorkerChanges).silent.add(unit.holder)
-    name = format_id(unit.lifecycle, unit.id)
-    log.info("lease expired: unit=%s attempt=%d fence=%d worker=%s", name, unit.attempt, unit.fence, unit.holder)
+    name, worker = format_id(unit.lifecycle, unit.id), unit.holder
+    facts = {"id": name, "unit": unit.id, "attempt": unit.attempt, "fence": unit.fence, "worker": worker}
+    text = "lease expired: unit=%s attempt=%d fence=%d worker=%s"
+    log.info(text, name, unit.attempt, unit.fence, worker, extra={"facts": facts})
     if terms and terms.ack_us is not None and tx.lifecycles["lease"].allows(unit.lease, "activate"):
         lose_lease(tx, unit, "force", Stamp(CLOCK, "the lease was not acknowledged in time"))
     else:

@@ -24,6 +24,12 @@ RECONNECT = 1.0  # seconds before a broken channel is tried again
 log = logging.getLogger("interlock.core")
 
 
+def log_channel_failure(error: Exception) -> None:
+    """Logs that messages of other processes do not arrive. Until the channel is open again, polling replaces it."""
+    facts = {"error": str(error)}
+    log.warning("wake-up channel failed, falling back to polling: error=%s", error, extra={"facts": facts})
+
+
 class Subscription:
     """Somebody who waits for work in some queues. What comes between two waits is not lost."""
 
@@ -93,7 +99,7 @@ class WakeupHub:
                 try:
                     self.channel.listen(fresh)
                 except StoreError as error:
-                    log.warning("wake-up channel failed, falling back to polling: error=%s", error)
+                    log_channel_failure(error)
                     self.broken = True
             if self.channel and "wake-up listener" not in self.threads:
                 self.start("wake-up listener", self.run_listener, self.channel)
@@ -193,7 +199,9 @@ class WakeupHub:
             try:
                 channel.tell(queues)
             except StoreError as error:  # it costs the others a poll
-                log.warning("wake-up not sent to other processes: queues=%d error=%s", len(queues), error)
+                facts = {"queues": len(queues), "error": str(error)}
+                text = "wake-up not sent to other processes: queues=%d error=%s"
+                log.warning(text, len(queues), error, extra={"facts": facts})
             with self.changed:
                 self.changed.wait_for(lambda: self.ending, BETWEEN)
 
@@ -212,7 +220,7 @@ class WakeupHub:
                     queues = channel.receive(self.watched_queues, LOOK)
             except StoreError as error:
                 if not self.broken:
-                    log.warning("wake-up channel failed, falling back to polling: error=%s", error)
+                    log_channel_failure(error)
                 self.broken = True
                 with self.changed:
                     self.changed.wait_for(lambda: self.ending, RECONNECT)

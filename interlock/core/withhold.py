@@ -75,10 +75,10 @@ def withhold(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
         withhold_unit(tx, unit, tx.now + PASS_OVER_US if overdue else None)
         why = msgspec.json.encode({"why": reason_of(failures[unit.id])}).decode()
         note(tx, unit.id, WITHHELD, why, fence=unit.fence)
-        name = format_id(unit.lifecycle, unit.id)
-        error = failures[unit.id]
+        name, error = format_id(unit.lifecycle, unit.id), failures[unit.id]
         text = "unit=%s is withheld: %s; see interlock why %s"
-        log.error(text, name, reason_of(error), name, exc_info=bug_in(error))
+        facts = describe_failure(unit, error)
+        log.error(text, name, reason_of(error), name, exc_info=bug_in(error), extra={"facts": facts})
 
 
 def pass_over(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
@@ -88,8 +88,14 @@ def pass_over(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
         del stuck[unit_id]
     stuck.update(dict.fromkeys(failures, tx.now + PASS_OVER_US))
     for unit in [tx.rows.units[unit_id] for unit_id in failures if unit_id in tx.rows.units]:
-        name = format_id(unit.lifecycle, unit.id)
-        log.warning("unit=%s is passed over here for a minute: %s", name, reason_of(failures[unit.id]))
+        facts = describe_failure(unit, failures[unit.id])
+        text = "unit=%s is skipped by this process for one minute: %s"
+        log.warning(text, facts["id"], facts["error"], extra={"facts": facts})
+
+
+def describe_failure(unit: Unit, error: Exception) -> dict[str, str | int]:
+    """Returns what a line of JSON says of a unit that could not be moved."""
+    return {"id": format_id(unit.lifecycle, unit.id), "unit": unit.id, "error": reason_of(error)}
 
 
 def unknown_here(tx: UnitOfWork, failures: Mapping[int, Exception]) -> dict[int, Exception]:

@@ -1,5 +1,6 @@
 """Observers are told of groups, commands, commits and statements, and a bug is told to the log, once and in full."""
 
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from interlock.cli.logs import JsonFormatter
 from interlock.core import timers
 from interlock.core.engine import Engine
 from interlock.kernel.commands import Cancel, Command, Revoke, Submit, Tick, Work
@@ -156,10 +158,12 @@ def test_an_expired_lease_is_logged_with_its_unit(world: World, caplog: pytest.L
     world.pass_time(3600)
     with caplog.at_level(logging.INFO, "interlock.core"):
         world.engine.send(Tick())
-    lines = [record.getMessage() for record in caplog.records]
-    assert [line for line in lines if "lease expired" in line] == [
-        f"lease expired: unit={format_id('job', unit)} attempt=1 fence={grant.fence} worker={worker}"
-    ]
+    (record,) = [record for record in caplog.records if "lease expired" in record.getMessage()]
+    name = format_id("job", unit)
+    assert record.getMessage() == f"lease expired: unit={name} attempt=1 fence={grant.fence} worker={worker}"
+    line = json.loads(JsonFormatter().format(record))
+    facts = {"id": name, "unit": unit, "attempt": 1, "fence": grant.fence, "worker": worker}
+    assert {key: line[key] for key in facts} == facts
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, unit: int) -> None:
