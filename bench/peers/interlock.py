@@ -25,7 +25,7 @@ GRANT interlock_app TO clerk
 """
 
 URL = os.environ.get("BENCH_URL") or "sqlite://:memory:"
-# A superuser passes row-level security by: the app and its worker are somebody else.
+# A superuser bypasses row-level security, so the app and its worker use another role.
 app = interlock.open(URL.replace("postgres@", "clerk@"))
 
 

@@ -24,13 +24,13 @@ from interlock.plugins.ci.queries import CiRunRow, read_ci_plan
 
 def rerun(
     run: RunId = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Keep what succeeded.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Rerun only what did not succeed.")] = False,
     sandbox: Sandbox = False,
     at_once: AtOnce = None,
     folder: Folder = HERE,
     json: Json = False,
 ) -> None:
-    """Do a run again, with the plan and the files that it had, as a new run that names it."""
+    """Rerun a run with the plan and the files that it had, as a new run."""
     with open_local(folder) as local:
         again(local, find_run(local, run), () if failed else None, sandbox, at_once, json)
 
@@ -43,7 +43,7 @@ def retry_job(
     folder: Folder = HERE,
     json: Json = False,
 ) -> None:
-    """Do a job again, and all that comes after it, with the files that it had; what else succeeded is kept."""
+    """Retry a job, and all that comes after it, with the files that it had. Other results are kept."""
     with open_local(folder) as local:
         row = find_run(local, run)
         find_jobs(local, row, job)

@@ -27,7 +27,7 @@ def print_logs(
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only of this job.")] = None,
     run: OfRun = None,
     attempt: Annotated[int | None, typer.Option(min=1, help="Which attempt (default: the newest).")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the job has ended.")] = False,
     folder: Folder = HERE,
 ) -> None:
     """Print the log of a job, or those of all jobs of a run."""

@@ -87,7 +87,7 @@ def list_tests(
 
 
 def list_flaky(limit: Limit = 100, folder: Folder = HERE, json: Json = False) -> None:
-    """List the tests that have failed and passed for one and the same input."""
+    """List flaky tests: those that failed and passed for the same input."""
     with open_local(folder) as local:
         rows = local.app.read(list_flaky_tests, limit)
     if json:

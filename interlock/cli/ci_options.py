@@ -16,5 +16,5 @@ JobName = Annotated[str, typer.Argument(metavar="JOB", help="A job by its name, 
 Limit = Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="How many.")]
 AtOnce = Annotated[int | None, typer.Option("--at-once", "-j", min=1, max=64, help="Jobs at a time.")]
 Sandbox = Annotated[
-    bool, typer.Option("--sandbox", help="In bubblewrap, without network unless a job asks for it.")
+    bool, typer.Option("--sandbox", help="Run jobs in bubblewrap, without network unless a job asks for it.")
 ]  # fmt: skip

@@ -191,7 +191,7 @@ class LocalRun:
         self.interrupts += 1
         if self.forced:
             self.runner.no_grace.set()
-        self.screen.say("stopping at once" if self.forced else "stopping; once more stops at once")
+        self.screen.say("stopping immediately" if self.forced else "stopping; press Ctrl-C again to stop immediately")
         task = asyncio.get_running_loop().run_in_executor(None, self.cancel)
         task.add_done_callback(lambda done: done.exception())
 

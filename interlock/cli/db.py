@@ -77,7 +77,7 @@ def print_sql(db: Url = DEFAULT, json: Json = False) -> None:
 
 @app.command("doctor")
 def diagnose(db: Url = DEFAULT, json: Json = False) -> None:
-    """Look for what would hurt later: settings that lose commits, roles that see too much, old transactions."""
+    """Look for problems before they hurt: settings that lose commits, roles with too many rights, old transactions."""
     check_exists(db)
     with open_connection(db) as connection:
         findings = doctor.diagnose(connection, load_lifecycles())

@@ -55,7 +55,9 @@ from interlock.store.queries.views import (
     view,
 )
 
-app = typer.Typer(help="Dead letters: jobs that were given up, why, and how to requeue them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Dead letters: list jobs that were given up, show why, requeue or purge them.", no_args_is_help=True
+)
 TOGETHER = 1_000  # letters whose tracebacks are read in one statement
 # The fields that only a dead letter has.
 END = (
@@ -149,7 +151,7 @@ def requeue_dead_letters(
     filters: Filters = NO_FILTERS,
     code: Codes = None,
     every: Every = False,
-    again: Annotated[bool, typer.Option("--again", help="Also those that were requeued before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also those that were already requeued.")] = False,
     dry_run: DryRun = False,
     actor: Actor = None,
     reason: Why = "",
@@ -157,7 +159,7 @@ def requeue_dead_letters(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Requeue dead letters, each as a new job; the dead one stays as it is. Those requeued before are left alone."""
+    """Requeue dead letters, each as a new job; the dead one stays as it is. Those already requeued are skipped."""
     with open_app(db, tenant) as app:
         selection = select_dead(app, filters, unit, code, every)
         outcomes = selection.requeue(again=again, reason=reason, by=get_actor(actor), every=every, dry_run=dry_run)

@@ -28,13 +28,19 @@ from interlock.kernel.lifecycle import Category
 from interlock.store.queries.views import events_of, view
 from interlock.worker.demo_tasks import make_app
 
-app = typer.Typer(help="See it happen: real workers, real kills, and an audit.", invoke_without_command=True)
+app = typer.Typer(
+    help="Run a few hundred jobs with real workers, kill some of the workers, and audit the result.",
+    invoke_without_command=True,
+)
 HURRY = 20  # so many times shorter than in production
 PATIENCE = 25.0  # seconds that one step may take
 MIX = {"greet": 0.5, "flaky": 0.2, "slow": 0.15, "broken": 0.05, "refused": 0.05, "stoppable": 0.05}
 CREW = ("ann", "bob", "cid")
 Jobs = Annotated[int, typer.Option(envvar="INTERLOCK_DEMO_JOBS", min=20, max=5_000, help="Number of jobs.")]
-Seed = Annotated[int, typer.Option(envvar="INTERLOCK_DEMO_SEED", help="Seed of the mixture, and of who is killed.")]
+Seed = Annotated[
+    int,
+    typer.Option(envvar="INTERLOCK_DEMO_SEED", help="Random seed: which jobs there are, and which workers are killed."),
+]
 
 
 class DemoWorker:
@@ -84,7 +90,7 @@ def wait_until(condition: Callable[[], object], what: str, patience: float = PAT
     end = time.monotonic() + patience
     while not condition():
         if time.monotonic() > end:
-            raise InterlockError(f"the demo waited {patience:g} s for this, in vain: {what}")
+            raise InterlockError(f"the demo waited {patience:g} s for something that did not happen: {what}")
         time.sleep(0.05)
 
 

@@ -43,7 +43,7 @@ def list_events(
             metavar="CURSOR|VERSION", help="Only events after this cursor, or `now`; of one ID, after this version."
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens next.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep running, and print what is new.")] = False,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="Print one line of JSON per event.")] = False,
     lifecycle: Annotated[Several, typer.Option(help="Only of this lifecycle; may be given several times.")] = None,
     state: Annotated[Several, typer.Option(help="Only transitions to this state; may be given several times.")] = None,
@@ -62,13 +62,13 @@ def list_events(
     ] = None,
     shape: Annotated[
         str | None,
-        typer.Option("--shape", metavar="002", help="Of a job: document 002's events, heartbeats and renewals too."),
+        typer.Option("--shape", metavar="002", help="Of a job: events as document 002 lists them."),
     ] = None,
     tenant: Tenant = 1,
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """List what happened to a job, or to everything in the order of commits, and with --follow what happens next."""
+    """List the events of a job, or of everything in commit order. With --follow, print new ones as they happen."""
     filters = {
         "lifecycle": lifecycle, "state": state, "trigger": trigger, "task": task, "queue": queue, "actor": by,
         "correlation": correlation, "job": job, "run": run,

@@ -51,7 +51,7 @@ def create_key(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Create a key. It is shown once: only its digest is kept. Piped, nothing but the key is printed."""
+    """Create a key. It is shown once: only its digest is kept. When piped, only the key is printed."""
     order = CreateKey(
         tenant=tenant, actor=get_actor(actor), name=name.strip(), scopes=split_commas(scope),
         roles=split_commas(role),

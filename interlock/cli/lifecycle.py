@@ -34,7 +34,9 @@ app = typer.Typer(help="Show lifecycles, draw them and check them.", no_args_is_
 
 Which = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME|FILE]…", help="Names of lifecycles, or your own .toml files; all of ours if none."),
+    typer.Argument(
+        metavar="[NAME|FILE]…", help="Names of lifecycles, or your own .toml files (default: all that Interlock ships)."
+    ),
 ]
 
 
@@ -125,7 +127,7 @@ def remove_backticks(cell: str) -> str:
 
 @app.command("lint")
 def lint_files(files: Which = None, json: Json = False) -> None:
-    """Check lifecycle files against every rule; ours, if none is named."""
+    """Check lifecycle files against every rule (default: those that Interlock ships)."""
     paths = [Path(name) for name in files or []] or sorted(FOLDER.glob("*.toml"))
     paths = [FOLDER / f"{path}.toml" if str(path) in list_shipped_names() else path for path in paths]
     findings: list[dict[str, str]] = []
@@ -243,7 +245,7 @@ def check_lifecycles(
     messages: Annotated[int, typer.Option(min=1, max=9, help="Maximum number of messages in flight.")] = 3,
     json: Json = False,
 ) -> None:
-    """Explore everything that can happen to a job between two workers, and prove what we promise."""
+    """Explore every order in which things can happen to a job, its lease and two workers, and check what we promise."""
     lifecycles, bounds = find_lifecycles(which), Bounds(attempts, messages)
     known = {**shipped(), **{lifecycle.name: lifecycle for lifecycle in lifecycles}}
     if not which:

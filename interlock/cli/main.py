@@ -114,7 +114,7 @@ def set_options(
         ),
     ] = False,
 ) -> None:
-    """Durable jobs and workflows on explicit state machines."""
+    """A job queue and workflow engine in which the database enforces the state machine."""
     OWN_FILES[:] = lifecycles or []
 
 

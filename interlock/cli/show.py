@@ -61,7 +61,9 @@ def show_job(
     unit: Id,
     at: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="As it was at 2030-01-31T08:00:00Z, say, or 10m ago."),
+        typer.Option(
+            metavar="TIME", help="Show it as it was at this time: 2030-01-31T08:00:00Z, or 10m for ten minutes ago."
+        ),
     ] = None,
     tenant: Tenant = 1,
     db: Url = DEFAULT,

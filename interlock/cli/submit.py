@@ -50,7 +50,9 @@ CancelTimeout = Annotated[
 Losses = Annotated[int | None, typer.Option(help="Maximum number of lost leases; else they count as attempts.")]
 Settle = Annotated[
     str | None,
-    typer.Option(help="Of a run: fail with the first lost step (first, the default), or when all have ended (all)."),
+    typer.Option(
+        help="For a run: fail as soon as a step fails (first, the default), or once all steps have ended (all)."
+    ),
 ]
 DIGITS_MAX = 12
 Parent = Annotated[str | None, typer.Option(metavar="ID", help="Job or run that it is a part of.")]
@@ -106,7 +108,7 @@ def submit(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Submit a job; what is left out is as the stored rules of its task say. When piped, only its id is printed."""
+    """Submit a job. The stored rules of its task fill in what you leave out. When piped, only its id is printed."""
     named = {"queue": queue, "priority": priority, "capabilities": tuple(cap) if cap else None}
     rules: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     clocks = parse_clocks(

@@ -24,7 +24,7 @@ Running = Annotated[
 ]
 Waiting = Annotated[
     str | None,
-    typer.Option("--max-waiting", metavar="N|none", help="Maximum number of waiting jobs; more are refused."),
+    typer.Option("--max-waiting", metavar="N|none", help="Maximum number of waiting jobs; further ones are refused."),
 ]
 Requests = Annotated[str | None, typer.Option("--max-requests", metavar="N|none", help="Requests per minute.")]
 Beats = Annotated[
@@ -42,7 +42,7 @@ FIELDS = ("tenant", "name", "held", "max_running", "waiting", "max_waiting", "ma
 
 @app.command("list")
 def list_tenants(db: Url = DEFAULT, json: Json = False) -> None:
-    """List tenants: how many jobs of each are held and wait, and how many may."""
+    """List tenants with their limits: how many jobs of each run and wait, and how many may."""
     with open_app(db, 1) as app:
         tenants = [describe_tenant(app, row) for row in app.engine.read(read_tenants)]
     if json:

@@ -17,7 +17,7 @@ DOCUMENT = "003"
 BUFFER = 1 << 18
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A transitions.jsonl; - is standard input.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Report also our extensions, which are not in document 003.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Also report our extensions, which document 003 does not list.")]
 FromBirth = Annotated[bool, typer.Option("--from-birth", help="The log is complete: every entity begins in it.")]
 MaxRetries = Annotated[
     int | None, typer.Option("--max-retries", min=0, help="For tasks whose max_retries the log does not give.")
@@ -36,7 +36,7 @@ def validate_log(
     files: Lifecycles = None,
     json: Json = False,
 ) -> None:
-    """Check a transition log: shape, legality, invariants, order in time."""
+    """Check a transition log: format, legal transitions, invariants, order in time."""
     lifecycles = {lifecycle.name: lifecycle for lifecycle in shipped().values() if lifecycle.document == DOCUMENT}
     lifecycles |= {lifecycle.name: lifecycle for lifecycle in map(find, files or [])}
     checker = Checker(lifecycles.values(), strict=strict, from_birth=from_birth, max_retries=max_retries)

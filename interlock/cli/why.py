@@ -24,7 +24,7 @@ def explain_job(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Explain why a job, a schedule or a worker is where it is, what keeps it, and what may move it on."""
+    """Explain why a job, a schedule or a worker is in its state, what it waits for, and what would move it on."""
     with open_app(db, tenant) as app:
         schedule = app.read(schedule_of, unit)
         if schedule is None:

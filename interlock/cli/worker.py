@@ -94,13 +94,15 @@ ShellFolder = Annotated[
 ]
 ShellEnv = Annotated[
     list[str] | None,
-    typer.Option("--shell-env", envvar="INTERLOCK_SHELL_ENV", metavar="NAME", help="Variable that they get."),
+    typer.Option(
+        "--shell-env", envvar="INTERLOCK_SHELL_ENV", metavar="NAME", help="Environment variable that they get."
+    ),
 ]
 ShellSecret = Annotated[
     list[str] | None,
     typer.Option(
         "--shell-secret", envvar="INTERLOCK_SHELL_SECRET", metavar="NAME",
-        help="Variable that they get, masked in their output.",
+        help="Environment variable that they get; its value is masked in their output.",
     ),
 ]  # fmt: skip
 ShellSandbox = Annotated[
@@ -140,7 +142,7 @@ def list_workers(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """List workers: what they hold, which queues they claim from, when they were last heard."""
+    """List workers: the jobs that they hold, their queues, and the time of the last heartbeat."""
     with open_app(db, tenant) as client:
         rows = client.read(workers_seen, gone)
     if json:
@@ -180,7 +182,7 @@ def drain_workers(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Let workers take no new jobs; each shuts down when the last job that it holds has ended."""
+    """Stop workers from taking new jobs; each shuts down when its last job has ended."""
     if bool(worker) == every:
         raise InterlockError("which workers? Give names or ids, or --all")
     with open_app(db, tenant) as client:
@@ -326,7 +328,7 @@ async def run_until_signal(worker: Worker, beside: ExitStack) -> None:
         # A handler that will not stop would keep the process: what it held is given back, and nobody waits for it.
         log.warning("handlers that did not stop end with this process")
         exit_now(0)
-    log.info("stopped: nothing is held any more")
+    log.info("worker stopped: it holds no lease any more")
 
 
 class StopSignals:

@@ -96,8 +96,8 @@ class HttpTransport:
                 unknown, why = unknown or not isinstance(refusal, Unavailable), str(refusal)
         if unknown and changes:
             raise Unavailable(
-                f"the server at {self.url} did not answer ({why}); whether it did what was asked is not known: look "
-                "before you ask again"
+                f"the server at {self.url} did not answer ({why}); it is not known whether the request was "
+                "carried out: check before you send it again"
             )
         raise Unavailable(f"the server at {self.url} does not answer: {why}; nothing was changed")
 

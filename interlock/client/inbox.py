@@ -201,7 +201,7 @@ def find_inbox_item(
         raise NotWanted(describe_no_wait(tree, word, others))
     item = read_items(connection, tenant, lifecycles, wait, checks=True)[0]
     if any(vote.voter == by and vote.approve == (word == "reject") for vote in item.votes):
-        raise NotWanted(f"{by} has voted otherwise already, and a vote stands")
+        raise NotWanted(f"{by} has already voted differently, and a vote cannot be changed")
     return item
 
 

@@ -277,7 +277,7 @@ def make_run(app: "App", spec: RunSpec, name: str) -> tuple[Any, dict[str, Any]]
         return ShellCommand.check(spec.run, {**rules, **own}), {}
     for field in ("environment", "directory", "limits"):
         if getattr(spec, field):
-            raise InterlockError(f"{field} is not allowed for a task of a program; allowed is it with run")
+            raise InterlockError(f"{field} is not allowed for a task of a program; it goes with run")
     task = spec.task or name
     return app.tasks.get(task, task), rules
 
@@ -313,7 +313,7 @@ def make_check_part(app: "App", spec: "str | CheckSpec") -> Any:
     if spec.approval is None:
         for name in ("approvers", "quorum", "expires", "not_submitter"):
             if getattr(spec, name):
-                raise InterlockError(f"{name} is not allowed for this check; allowed is it with approval")
+                raise InterlockError(f"{name} is not allowed for this check; it goes with approval")
         work, rules = make_run(app, spec, spec.task or "")
         called = spec.task or "command"
         return make_part(

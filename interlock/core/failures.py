@@ -44,11 +44,13 @@ def log_bug(command: Command[Any], error: Exception) -> None:
 def explain(error: Exception) -> Exception:
     """Returns what the caller is told when the last try has failed."""
     if isinstance(error, Taken):
-        return Corrupt(f"the record is not whole, a row is there that nothing tells of: {error}")
+        return Corrupt(f"the database is damaged, a row exists that no event explains: {error}")
     if isinstance(error, Contended):
-        return Contended(f"others were in the way, {TRIES} times over: {error}; nothing was changed, send it again")
+        return Contended(
+            f"other transactions were in the way, {TRIES} times in a row: {error}; nothing was changed, send it again"
+        )
     if isinstance(error, OutOfIds):
-        return InterlockError("this command makes more units than one command may; send them in parts")
+        return InterlockError("one command cannot make so many jobs; send them in parts")
     return error
 
 

@@ -69,7 +69,7 @@ def make_again(tx: UnitOfWork, command: Requeue | Rerun) -> Submitted:
     if isinstance(command, Rerun) and command.step is not None:
         raise InterlockError(f"a {lifecycle.name} has no steps of a template; leave step out")
     if not lifecycle.leased or follower(tx, old):
-        raise InterlockError(f"a {lifecycle.name} is not done again by itself; submit it anew, with what belongs to it")
+        raise InterlockError(f"a {lifecycle.name} cannot be rerun by itself; submit a new one, with what belongs to it")
     unit = make_next_attempt(tx, None, make_again_stamp(command), old)
     make_ready(tx, unit)
     return Submitted(unit=unit.id, created=True, lifecycle=unit.lifecycle, state=unit.state)

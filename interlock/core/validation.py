@@ -147,7 +147,7 @@ def check_work(lifecycles: Mapping[str, Lifecycle], work: Work, hooks: Hooks) ->
     check_choice("exhausted", work.exhausted or "exhaust", ("exhaust", "fail"))
     check_choice("settle", work.settle or SETTLES[0], SETTLES)
     if work.settle is not None and lifecycle.options.roll_up not in SETTLED_BY_CHILDREN:
-        raise InterlockError(f"settle is not allowed for a {work.lifecycle}; allowed is it for a run")
+        raise InterlockError(f"settle is not allowed for a {work.lifecycle}; it is for a run")
     for name in POSITIVE:
         if getattr(work, name) is not None:
             check_range(name, getattr(work, name), 1)
@@ -162,9 +162,7 @@ def check_work(lifecycles: Mapping[str, Lifecycle], work: Work, hooks: Hooks) ->
         except InterlockError as wrong:
             raise InterlockError(f"'{inner.task}': {wrong}") from None
     if work.reclaim_after_us is not None and not may_be_reclaimed(lifecycles, work):
-        raise InterlockError(
-            f"reclaim_after is not allowed for a {work.lifecycle}; allowed is it for a run and its steps"
-        )
+        raise InterlockError(f"reclaim_after is not allowed for a {work.lifecycle}; it is for a run and its steps")
     if work.webhook_url is not None:
         check_webhook(work.webhook_url, lifecycle)
     leased = (
@@ -180,7 +178,7 @@ def check_clocks(work: Work, lifecycle: Lifecycle) -> None:
         of_work = Policy(**{name: getattr(work, name)})
         if getattr(work, name) and not any(timing.own_limit(lifecycle, state, of_work) for state in lifecycle.states):
             raise InterlockError(
-                f"{name} is not allowed for a {work.lifecycle}, which has no such clock; allowed is it for its steps"
+                f"{name} is not allowed for a {work.lifecycle}, which has no such clock; it is for its steps"
             )
 
 
@@ -210,7 +208,7 @@ def may_be_reclaimed(lifecycles: Mapping[str, Lifecycle], work: Work) -> bool:
 def check_webhook(url: str, lifecycle: Lifecycle) -> None:
     """What is kept as a webhook's address is one: whoever may read the run reads it too, so it holds no password."""
     if lifecycle.options.roll_up is RollUp.NONE:
-        raise InterlockError(f"webhook_url is not allowed for a {lifecycle.name}; allowed is it for a run")
+        raise InterlockError(f"webhook_url is not allowed for a {lifecycle.name}; it is for a run")
     if not WEBHOOK.fullmatch(url) or len(url) > WEBHOOK_MAX:
         raise InterlockError(
             f"webhook_url is not allowed; allowed is http://host/… or https://host/… of at most {WEBHOOK_MAX:,} "

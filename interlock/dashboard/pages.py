@@ -384,7 +384,7 @@ class Site:
         """Returns the session that a form is sent by, and its fields. Raises ApiError for a form of another session."""
         session = await self.find_session(http_request)
         if session is None:
-            raise ApiError(401, "the session is over; sign in again")
+            raise ApiError(401, "the session has ended; sign in again")
         form = dict(await read_form(http_request))
         if not session.is_own_token(form.get("form_token", "")):
             raise ApiError(403, "this form is not of your session; go back, load the page again, and send it again")

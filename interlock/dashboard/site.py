@@ -177,7 +177,7 @@ async def stream_changes(site: Site, http_request: HttpRequest) -> Response[Any]
         site.check_place(http_request)
         session = await site.find_session(http_request)
         if session is None:
-            raise ApiError(401, "the session is over; sign in again")
+            raise ApiError(401, "the session has ended; sign in again")
         request = PageRequest(site, session, "/live", {}, read_pairs(http_request))
         request.check_access = partial(check_session, site, http_request)  # type: ignore[method-assign]
         pieces = await request.open_stream("/v1/events", list({"after": "now", **request.query}.items()))

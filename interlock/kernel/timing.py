@@ -36,17 +36,16 @@ def check_lease_terms(terms: LeaseRules, own: Policy) -> tuple[int, int]:
     """For how long a unit is leased, and how often its holder must be heard (0: never). Raises InterlockError."""
     ttl_us, beat_us = compute_ttl_us(terms, own), 0 if own.silent else own.beat_us or terms.beat_us
     if own.silent and terms.silent_max_us is None:
-        raise InterlockError("silent work is not allowed here: its holder must beat")
+        raise InterlockError("silent work is not allowed here: its worker must send heartbeats")
     check_duration("ttl_us", ttl_us, terms.ttl_min_us, (own.silent and terms.silent_max_us) or terms.ttl_max_us)
     if beat_us:
         check_duration("beat_us", beat_us, terms.beat_min_us, terms.beat_max_us)
         if ttl_us < 2 * beat_us:
-            raise InterlockError(
-                f"ttl_us = {format_us(ttl_us)} is not allowed; at least two beats of {format_us(beat_us)} are"
-            )
+            allowed = f"allowed is at least two heartbeats of {format_us(beat_us)}"
+            raise InterlockError(f"ttl_us = {format_us(ttl_us)} is not allowed; {allowed}")
     elif own.sla_us and ttl_us < own.sla_us:
         sla = format_us(own.sla_us)
-        raise InterlockError(f"ttl_us = {format_us(ttl_us)} is below the sla_us = {sla} of work that cannot beat")
+        raise InterlockError(f"ttl_us = {format_us(ttl_us)} is below the sla_us = {sla} of work without heartbeats")
     return ttl_us, beat_us
 
 

@@ -71,7 +71,7 @@ async def requeue(request: Request) -> responses.BulkRequeueResponse:
             groups=describe_dead_letters(request, dead_letters), left_out=list_left_out({REQUEUED_BEFORE: before}),
         )  # fmt: skip
     if confirmation.units != units:
-        raise ApiError(409, f"there are other letters now than when this was shown; {ADVICE}", code="CONFIRM_MISMATCH")
+        raise ApiError(409, f"other dead letters match now than when this was shown; {ADVICE}", code="CONFIRM_MISMATCH")
     return await requeue_all(request, dead_letters, more, body.reason)
 
 

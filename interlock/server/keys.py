@@ -41,7 +41,9 @@ async def check_scopes_given(request: Request, command: CreateKey | RotateKey) -
     for scope in given:
         if not allows(request.caller.scopes, scope):
             has = list(request.caller.scopes)
-            raise ApiError(403, f"this key lacks the scope '{scope}', so it cannot give it", needs=scope, has=has)
+            raise ApiError(
+                403, f"this key lacks the scope '{scope}', so it cannot give it to another key", needs=scope, has=has
+            )
 
 
 async def rotate(request: Request) -> responses.KeySecretResponse:

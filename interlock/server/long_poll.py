@@ -28,7 +28,7 @@ async def wait(request: Request) -> LongPollResponse:
     """Whether something has happened since the last question, or did so while this one waited."""
     body: WaitRequest = request.body
     if (body.worker is None) == (not body.queues):
-        raise ApiError(400, "wait for queues, or for calls to a worker: not both, nor none")
+        raise ApiError(400, "give queues to wait for, or a worker whose calls to wait for: exactly one of them")
     caller, waiters = request.caller, request.server.waiters
     waiter = await waiters.find((caller.key, body.waiter), (caller.tenant, body.queues, body.worker))
     until = loop_time() + body.seconds

@@ -75,7 +75,7 @@ def check_role(connection: Connection) -> None:
     """On PostgreSQL the last wall between tenants is row-level security; who passes it by may not serve them."""
     if bypasses_row_security(connection):
         raise UnsafeRole(
-            "this database role passes row-level security by, so nothing would keep tenants apart: serve with a role "
+            "this database role bypasses row-level security, so nothing would keep tenants apart: serve with a role "
             "that is no superuser, has not BYPASSRLS, and was granted interlock_app"
         )
 

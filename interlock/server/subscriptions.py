@@ -53,7 +53,7 @@ class Waiters:
         if waiter and waiter.wanted == wanted:
             return waiter
         if len(self.known) >= WAITERS_MAX:
-            raise ApiError(503, "too many wait at this server; ask again", headers=RETRY_SOON)
+            raise ApiError(503, "too many long polls are open at this server; try again", headers=RETRY_SOON)
         watch = await asyncio.to_thread(self.watch, *wanted)
         if older := self.known.get(name):
             older.watch.unsubscribe(older.watch)

@@ -94,7 +94,7 @@ def check_server(connection: Connection) -> Iterator[str]:
     if connection.pooled:
         yield POOLED
     if connection.rows("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")[0][0]:
-        yield "this role passes row-level security by: let the application use another one"
+        yield "this role bypasses row-level security: let the application use another one"
     for name in ("fsync", "synchronous_commit"):
         if connection.rows("SELECT current_setting(:name)", {"name": name})[0][0] == "off":
             yield f"{name} is off: a crash may lose commits that were acknowledged"

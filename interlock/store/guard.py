@@ -47,7 +47,7 @@ SELECT coalesce(rolname, 'PUBLIC'), relname, string_agg(DISTINCT privilege_type,
 FROM granted LEFT JOIN pg_catalog.pg_roles ON pg_roles.oid = grantee WHERE grantee <> relowner GROUP BY rolname, relname
 UNION ALL
 SELECT rolname, '', concat_ws(', ', CASE WHEN rolsuper THEN 'is a superuser' END,
-                              CASE WHEN rolbypassrls THEN 'passes row-level security by' END,
+                              CASE WHEN rolbypassrls THEN 'bypasses row-level security' END,
                               (SELECT 'is a member of ' || string_agg(above.rolname, ' and ' ORDER BY above.rolname)
                                FROM pg_catalog.pg_auth_members JOIN pg_catalog.pg_roles AS above ON above.oid = roleid
                                WHERE member = pg_roles.oid AND above.rolname <> :least))

@@ -122,7 +122,7 @@ class ServedRepositories:
         repository.add_worktree(place, commit or find_start(repository, order))
         if context.cancelled:  # perhaps nobody waits for it any more
             repository.remove_worktree(place, force=True)
-            raise Cancelled("it was asked to stop before it began")
+            raise Cancelled("it was asked to stop before it started")
         return place
 
     def commit(self, order: RepositoryOrder, context: JobContext) -> str:

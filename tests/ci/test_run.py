@@ -417,7 +417,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 def test_an_interrupt_cancels_in_two_phases(running: Running) -> None:
     running.process.send_signal(signal.SIGINT)
     code, out = running.end()
-    assert (code, "stopping; once more stops at once" in out) == (130, True)
+    assert (code, "stopping; press Ctrl-C again to stop immediately" in out) == (130, True)
     assert running.are_gone()
     say = ci(running.place)
     assert [row[1:3] for row in say("show").rows[1:]] == [["cancelled", "CANCELED"]] * 2
@@ -433,7 +433,7 @@ def test_a_second_interrupt_waits_for_nobody(running: Running) -> None:
         pass
     running.process.send_signal(signal.SIGINT)
     code, out = running.end()
-    assert (code, "stopping at once" in out) == (130, True)
+    assert (code, "stopping immediately" in out) == (130, True)
     assert running.are_gone()
     assert left_over(running.place) == []
     check_record(running.place)

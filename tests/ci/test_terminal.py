@@ -125,7 +125,7 @@ def test_ctrl_c_at_a_gate_needs_no_answer_and_the_terminal_is_as_it_was(
     terminal.wait_for("may it begin? [y/n]")
     wait_until(lambda: not termios.tcgetattr(terminal.terminal)[3] & termios.ECHO)
     terminal.press("\x03")
-    terminal.wait_for("stopping; once more stops at once")
+    terminal.wait_for("stopping; press Ctrl-C again to stop immediately")
     terminal.wait_for("was cancelled")
     assert termios.tcgetattr(terminal.terminal)[3] == before[3]
     assert terminal.end() == 130

@@ -241,5 +241,5 @@ def test_forks_that_cannot_be_are_refused(stage: Stage) -> None:
         with pytest.raises(InterlockError, match=why):
             run.fork(**terms)
     job = stage.app.task(name="plain")(enter_a_phase).submit()
-    with pytest.raises(InterlockError, match="is no agent run; only agent runs are forked"):
+    with pytest.raises(InterlockError, match="is not an agent run; only agent runs can be forked"):
         interlock.AgentRun(stage.app, job.unit).fork(at="one")

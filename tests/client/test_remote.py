@@ -236,7 +236,9 @@ def test_what_stays_lost_is_said_to_be_unknown_or_not_done(
 ) -> None:
     monkeypatch.setattr(sys.modules["interlock.client.http_transport"], "PAUSES", (0.0, 0.0))
     lossy = through(far, 3)
-    with pytest.raises(Unavailable, match="whether it did what was asked is not known: look before you ask again"):
+    with pytest.raises(
+        Unavailable, match="it is not known whether the request was carried out: check before you send it again"
+    ):
         far.tasks["mail"].submit()
     assert jobs(there) == 1
     lossy.asked, lossy.before = 0, True

@@ -195,7 +195,7 @@ def test_a_command_in_the_way_of_others_is_tried_five_times(world: World) -> Non
     assert world.submit()
     assert connection.begun == 5
     connection.errors = [Contended("deadlock detected")] * 5
-    with pytest.raises(Contended, match=r"others were in the way.*deadlock detected.*nothing was changed"):
+    with pytest.raises(Contended, match=r"other transactions were in the way.*deadlock detected.*nothing was changed"):
         world.submit()
     assert world.submit()
     assert count(world, "body") == 2

@@ -160,7 +160,7 @@ def test_a_row_that_nothing_tells_of_withholds_its_unit(world: World, server: st
     stray = "INSERT INTO token (unit, fence, tenant, key, back_at) VALUES (:unit, 1, 1, :key, :at)"
     change(world, server, stray, unit=bad, key="rate:api", at=world.now_us + SECOND)
     assert claimed(world, worker, 3) == [first, last]
-    assert "the record is not whole" in why(world, bad)
+    assert "the database is damaged" in why(world, bad)
 
 
 def test_a_claim_leaves_out_many_at_once(world: World, server: str) -> None:

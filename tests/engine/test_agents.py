@@ -173,7 +173,7 @@ def test_corrections_and_optimizations_have_caps_that_survive_a_resume(world: Wo
 @pytest.mark.parametrize(
     ("lifecycle", "own", "why"),
     [
-        ("job", '{"corrections": 1}', "option 'agents' is not allowed for a job; allowed is it for an agent_run"),
+        ("job", '{"corrections": 1}', "option 'agents' is not allowed for a job; it is for an agent_run"),
         ("agent_run", '{"corrections": -1}', "corrections = -1 is not allowed; allowed is 0 to 1000"),
         ("agent_run", '{"optimizations": 1001}', "optimizations = 1001 is not allowed"),
         ("agent_run", '{"corrections": "two"}', "option 'agents'"),

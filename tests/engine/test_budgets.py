@@ -177,7 +177,7 @@ def test_tries_that_came_to_nothing_are_counted_and_stale_ticks_are_skipped(worl
         ({"usd": -1}, "usd = -1 is not allowed; allowed is a number from 0 to 1000000000"),
         ({"usd": 1e300}, "usd = 1e.300 is not allowed"),
         ({"tokens": 0.5}, "tokens = 0.5 is not allowed; .*, without a fraction"),
-        ({"steps": 1}, "steps is not allowed; it is counted here"),
+        ({"steps": 1}, "steps is not allowed; Interlock counts it by itself"),
         ({"a b": 1}, "usage called 'a b' is not allowed"),
         ({f"u{n}": 1 for n in range(21)}, "21 kinds of usage are not allowed; at most 20 are"),
     ],

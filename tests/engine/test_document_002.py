@@ -254,7 +254,7 @@ def test_lease_and_beat_are_the_types_own_within_bounds(world: World) -> None:
         ({"ttl_us": 121 * SECOND}, "ttl_us = 2m 1s is not allowed"),
         ({"beat_us": 9 * SECOND}, "beat_us = 9s is not allowed; 10s to 30s is"),
         ({"beat_us": 31 * SECOND}, "beat_us = 31s is not allowed"),
-        ({"ttl_us": 30 * SECOND, "beat_us": 20 * SECOND}, "at least two beats of 20s are"),
+        ({"ttl_us": 30 * SECOND, "beat_us": 20 * SECOND}, "at least two heartbeats of 20s"),
     )
     for work, said in refused:
         with pytest.raises(InterlockError) as error:

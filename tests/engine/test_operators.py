@@ -124,7 +124,7 @@ def test_what_is_nothing_by_itself_is_not_done_again(which: int, world: World) -
     world.send(Decide(unit=run, trigger="plan"))
     world.cancel(run)
     before = world.connection.rows("SELECT count(*) FROM unit")
-    with pytest.raises(InterlockError, match="is not done again by itself; submit it anew"):
+    with pytest.raises(InterlockError, match="cannot be rerun by itself; submit a new one"):
         world.send(Rerun(unit=(run, build, build + 1)[which]))
     assert world.connection.rows("SELECT count(*) FROM unit") == before
 

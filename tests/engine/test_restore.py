@@ -139,7 +139,7 @@ def test_a_tree_that_was_tampered_with_changes_nothing(world: World, other: Worl
         "open": msgspec.structs.replace(command, rows=(msgspec.structs.replace(top, outcome=None), *others)),
     }[spoilt]
     texts = {
-        "history": "not hold the whole history", "state": "does not tell how", "tenant": "is of tenant 2",
+        "history": "not hold the whole history", "state": "does not have the events", "tenant": "is of tenant 2",
         "open": "only what has ended comes back",
     }  # fmt: skip
     other.now_us = world.now_us

@@ -171,8 +171,8 @@ def test_a_task_without_parameters_takes_none_and_one_without_a_list_takes_anyth
     ("facts", "why"),
     [
         ({"work": Work(task="")}, "task = '' is not allowed"),
-        ({"work": Work(task="t", key="k")}, "the rules of a task say no key"),
-        ({"work": Work(task="t", input="{}")}, "the rules of a task say no input"),
+        ({"work": Work(task="t", key="k")}, "the rules of a task have no key"),
+        ({"work": Work(task="t", input="{}")}, "the rules of a task have no input"),
         ({"work": Work(task="t", attempts=0)}, "attempts = 0 is not allowed"),
         ({"work": Work(task="t", labels="[]")}, "labels are a JSON object"),
         ({"work": Work(task="t"), "parameters": (TO, TO)}, "the parameter 'to' is not allowed"),

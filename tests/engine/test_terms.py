@@ -33,7 +33,7 @@ LOST: dict[str, Any] = {"ended": "failure", "error": "no", "error_class": "Perma
 @pytest.mark.parametrize("clock", ["timeout_us", "queue_timeout_us", "plan_timeout_us", "cancel_timeout_us"])
 def test_a_workflow_run_has_no_clock_of_its_own_and_says_so(world: World, clock: str) -> None:
     """The document gives it none: its steps have them."""
-    with pytest.raises(InterlockError, match=f"{clock} is not allowed for a workflow_run.*allowed is it for its steps"):
+    with pytest.raises(InterlockError, match=f"{clock} is not allowed for a workflow_run.*it is for its steps"):
         make_run(world, **{clock: SECOND})
     assert world.count("unit") == 0
     assert make_run(world, "ci_run", "ci_job", timeout_us=SECOND, queue_timeout_us=SECOND)
@@ -187,7 +187,7 @@ def test_what_cannot_be_done_again(world: World) -> None:
     ("terms", "said"),
     [
         ({"settle": "any"}, "settle = 'any' is not allowed; allowed are first, all"),
-        ({"settle": "all"}, "settle is not allowed for a job; allowed is it for a run"),
+        ({"settle": "all"}, "settle is not allowed for a job; it is for a run"),
         ({"losses": 0}, "losses = 0 is not allowed"),
         ({"plan_timeout_us": 0}, "plan_timeout_us = 0 is not allowed"),
         ({"cancel_timeout_us": -1}, "cancel_timeout_us = -1 is not allowed"),

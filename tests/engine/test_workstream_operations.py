@@ -50,7 +50,7 @@ def test_a_task_may_be_retried_more_than_once_but_not_twice_at_a_time(world: Wor
     second = world.send(RetryTask(unit=first)).unit
     with pytest.raises(InterlockError, match="was retried already: task_"):
         world.send(RetryTask(unit=first))
-    with pytest.raises(InterlockError, match="is queued; retried is a task that failed or was cancelled"):
+    with pytest.raises(InterlockError, match="is queued; only a task that failed or was cancelled can be retried"):
         world.send(RetryTask(unit=second))
     world.cancel(second)
     third = world.send(RetryTask(unit=second)).unit
@@ -135,7 +135,10 @@ def test_a_blocked_task_is_not_skipped_and_the_refusal_says_what_to_do_first(wor
     with pytest.raises(InterlockError, match="waits for 'docs', 'build'; retry or skip that first"):
         world.send(SkipTask(unit=site))
     (grant,) = world.claim(worker)
-    with pytest.raises(InterlockError, match=r"has started \(running\); skipped is a task that has not: cancel it"):
+    with pytest.raises(
+        InterlockError,
+        match=r"has started \(running\); only a task that has not started can be skipped; cancel it instead",
+    ):
         world.send(SkipTask(unit=grant.unit))
     world.start(grant)
     world.finish(grant)

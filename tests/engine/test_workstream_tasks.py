@@ -126,9 +126,9 @@ def test_so_many_tasks_of_a_workstream_run_at_a_time(world: World) -> None:
     ("lifecycle", "own", "wrong"),
     [
         ("workstream", {"at_once": 0}, "at_once = 0 is not allowed; allowed is 1 to"),
-        ("task", {"at_once": 2}, "at_once is not allowed for a task; allowed is it for a workstream"),
+        ("task", {"at_once": 2}, "at_once is not allowed for a task; it is for a workstream"),
         ("workstream", {"allow_failure": True}, "allow_failure is not allowed for a workstream"),
-        ("job", {"allow_failure": True}, "allow_failure is not allowed for a job; allowed is it for a task"),
+        ("job", {"allow_failure": True}, "allow_failure is not allowed for a job; it is for a task"),
         ("task", {"item_of": 3}, "item_of is not allowed"),
         ("task", {"map": {"over": "x.y"}}, "a map has a name"),
     ],

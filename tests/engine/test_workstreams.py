@@ -86,7 +86,7 @@ def test_a_workstream_that_says_nothing_is_planned_by_a_person(world: World) -> 
         ("workstream", {"expects": 0}, "expects = 0 is not allowed; allowed is 1 to 1000000"),
         ("workstream", {"expects": "3"}, "option 'workstreams': Expected `int | null`"),
         ("workstream", {"expect": 3}, "unknown field `expect`"),
-        ("task", {"expects": 3}, "expects is not allowed for a task; allowed is it for a workstream"),
+        ("task", {"expects": 3}, "expects is not allowed for a task; it is for a workstream"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(world: World, lifecycle: str, own: Any, wrong: str) -> None:

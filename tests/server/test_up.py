@@ -84,7 +84,7 @@ def test_what_is_printed_works_and_the_key_is_kept(tmp_path: Path) -> None:
         text = (tmp_path / "log").read_text()
         assert "Traceback" not in text
         assert text.count(keys[-1]) == 2  # in the two lines, and nowhere else
-        assert text.splitlines()[-1].endswith("stopped: nothing is held any more")
+        assert text.splitlines()[-1].endswith("worker stopped: it holds no lease any more")
     assert keys[0] == keys[1]
     file = tmp_path / "interlock.db.key"
     assert (file.stat().st_mode & 0o777, file.read_text().strip()) == (0o600, keys[0])

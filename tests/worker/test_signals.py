@@ -231,7 +231,9 @@ def test_make_run_ends_well_when_its_whole_group_is_told(folder: Path, one_signa
     assert " held=0" in text
     assert "stopping immediately" not in text
     assert "Traceback" not in text
-    assert text.splitlines()[-1].endswith("stopped: nothing is held any more")  # and no word of make's about errors
+    assert text.splitlines()[-1].endswith(
+        "worker stopped: it holds no lease any more"
+    )  # and no word of make's about errors
     assert (folder / "interlock.db").exists()
 
 

@@ -72,7 +72,7 @@ def count_step(tx: UnitOfWork, unit: Unit, command: Record) -> bool:
     run = find_run(tx, unit)
     if run is None:
         if command.kind == USAGE or command.usage is not None:
-            raise NotWanted("usage is not allowed here; it is told by the jobs of agent runs")
+            raise NotWanted("usage is not allowed here; only jobs of agent runs report it")
         return False
     amounts = check_step(command)
     if command.kind == USAGE and has_note(tx, run.id, USAGE, command.name):
@@ -114,7 +114,7 @@ def parse_usage(usage: Mapping[str, float]) -> dict[str, int]:
     """What was used, in the parts that count. Raises InterlockError."""
     check_unit_names(usage)
     if counted := [name for name in COUNTED if name in usage]:
-        raise InterlockError(f"{counted[0]} is not allowed; it is counted here, and nobody tells it")
+        raise InterlockError(f"{counted[0]} is not allowed; Interlock counts it by itself")
     return {name: parse_amount(name, amount) for name, amount in usage.items()}
 
 

@@ -26,11 +26,13 @@ from interlock.store.connection import Connection
 from interlock.store.queries.views import read_summary, view
 
 app = typer.Typer(
-    name="agent", help="Agent runs: what one has recorded and used, resume, fork, decision.", no_args_is_help=True
+    name="agent", help="Agent runs: list recorded steps, show budgets, resume, fork, decide.", no_args_is_help=True
 )
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="An agent run, as in agent_run_4r1.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it to a file, a line of JSON each.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Accept nothing that is in doubt, and no run without a commit.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Write it to a file, one line of JSON per entry.")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Also fail what is in doubt, and a run without a commit.")]
 AppPlace = Annotated[str, typer.Option("--app", metavar="MODULE:NAME", help="Where the agent is, as in agents:app.")]
 Folder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the two files (default: here).")]
 TEST = """from pathlib import Path
@@ -57,7 +59,7 @@ Raised = Annotated[
     typer.Option("--raise", metavar="NAME=AMOUNT", help="Resume it with this cap, as in usd=10; may be repeated."),
 ]
 BudgetReason = Annotated[str, typer.Option("--reason", help="Why it is raised; kept with the event.")]
-At = Annotated[str, typer.Option("--at", metavar="STEP", help="The step that is done again.")]
+At = Annotated[str, typer.Option("--at", metavar="STEP", help="The step to repeat.")]
 Replace = Annotated[
     list[str] | None,
     typer.Option("--replace", metavar="NAME=JSON", help="Another result of a step up to that one; may be repeated."),
@@ -67,7 +69,7 @@ SHOWN = 200  # characters of a result in a table
 
 @app.command("steps")
 def list_steps(run: RunId, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
-    """List the steps that a run has recorded, with their results; a resumed run has those of its earlier jobs too."""
+    """List the recorded steps of a run with their results, those of its earlier jobs included."""
     with open_app(db, tenant) as client:
         agent = find_agent_run(client, run)
         recorded, results = client.read(read_agent_steps, agent.unit), agent.steps
@@ -89,7 +91,7 @@ def show_budget(
     run: RunId, caps: Raised = None, reason: BudgetReason = "", actor: Actor = None, tenant: Tenant = 1,
     db: Url = DEFAULT, json: Json = False,
 ) -> None:  # fmt: skip
-    """Show what a run and all below it have used, may use and have left; or let one go on with other caps."""
+    """Show what a run and all below it have used and have left of their budgets; --raise sets a higher cap."""
     given = dict(parse_cap(text) for text in caps or ())
     with open_app(db, tenant) as client:
         agent = find_agent_run(client, run)
@@ -139,7 +141,7 @@ def resume(
     run: RunId, reason: Reason, budget: Caps = None, actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT,
     json: Json = False,
 ) -> None:  # fmt: skip
-    """Let a run that failed or was cancelled go on; no step that it has recorded is done again."""
+    """Resume a run that failed or was cancelled; steps that it has recorded are not repeated."""
     caps = dict(parse_cap(text) for text in budget or ()) or None
     with open_app(db, tenant) as client:
         agent = find_agent_run(client, run)
@@ -191,7 +193,7 @@ def parse_result(text: str) -> tuple[str, Any]:
 
 @app.command("transcript")
 def show_transcript(run: RunId, out: Out = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
-    """Tell what became of a run, in order: phases, steps and what they used, effects, questions, votes."""
+    """Print what happened in a run, in order: phases, steps and their usage, effects, questions, votes."""
     with open_app(db, tenant) as client:
         unit = find_run(client, run)
         entries = read_all_entries(client, unit)

@@ -36,7 +36,7 @@ def fork(tx: UnitOfWork, command: Fork) -> Submitted:
     load_open_children(tx, command.unit)  # children are locked before their parent
     run, stamp = tx.unit(command.unit), make_stamp(command)
     if run.lifecycle != RUN:
-        raise InterlockError(f"{format_id(run.lifecycle, run.id)} is no agent run; only agent runs are forked")
+        raise InterlockError(f"{format_id(run.lifecycle, run.id)} is not an agent run; only agent runs can be forked")
     last = find_last_job(tx, run.id)
     job = None if last is None else tx.unit(last)
     memory = [] if job is None else read_memory(tx, job.id)

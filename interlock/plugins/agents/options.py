@@ -37,7 +37,7 @@ def check_agent(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
     if NAME not in given:
         return
     if work.lifecycle != RUN:
-        raise InterlockError(f"option '{NAME}' is not allowed for a {work.lifecycle}; allowed is it for an {RUN}")
+        raise InterlockError(f"option '{NAME}' is not allowed for a {work.lifecycle}; it is for an {RUN}")
     own = msgspec.convert(given[NAME], AgentOptions)
     check_caps(own.budget or {})
     for name in CAPPED:

@@ -104,13 +104,13 @@ def decide(
         str, typer.Argument(metavar="ACTION", help="One of the actions that the inbox lists: plan, valid …")
     ],
     comment: Comment = "",
-    data: Annotated[str, typer.Option(metavar="JSON", help="What belongs to the decision, where it takes any.")] = "",
+    data: Annotated[str, typer.Option(metavar="JSON", help="Data of the decision, if its action takes any.")] = "",
     by: By = None,
     tenant: Tenant = 1,
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Decide what waits for another action than approve or reject."""
+    """Take an action other than approve or reject on what waits for a person."""
     decision: dict[str, Any] = {"comment": comment, "by": get_actor(by)}
     if data:
         validation.check_json("data", data)

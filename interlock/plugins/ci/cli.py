@@ -37,18 +37,18 @@ app.command("cancel")(ci_again.cancel)
 BaseRevision = Annotated[
     str | None, typer.Option("--base", metavar="REV", help="Compare with this (default: the main branch).")
 ]
-Event = Annotated[str, typer.Option("--event", help=f"As if this had happened: {', '.join(EVENTS)}.")]
-Branch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="As if on this branch.")]
-Tag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="As if for this tag.")]
+Event = Annotated[str, typer.Option("--event", help=f"Plan for this event: {', '.join(EVENTS)}.")]
+Branch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Plan for this branch.")]
+Tag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="Plan for this tag.")]
 
 
 @app.command("init")
 def write_first_config(
     folder: Folder = HERE,
-    force: Annotated[bool, typer.Option("--force", help="Write it also if there is one.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the config that is there.")] = False,
     json: Json = False,
 ) -> None:
-    """Write a config from what the repository holds."""
+    """Write a config that fits the files of the repository."""
     checkout = find_checkout(folder)
     path = Path(checkout.root, CONFIG_FILE)
     if os.path.lexists(path) and not force:
@@ -77,7 +77,7 @@ def check_config_file(
     folder: Folder = HERE,
     json: Json = False,
 ) -> None:
-    """Check a config: everything that is wrong with it, each with its line and column."""
+    """Check a config, and print every problem with its line and column."""
     path, name = (file, str(file)) if file is not None else find_config_file(folder)
     data = read_config_file(path)
     problems: list[str] = []
@@ -127,7 +127,7 @@ def plan_change(
     folder: Folder = HERE,
     json: Json = False,
 ) -> None:
-    """Say which jobs the working tree needs, uncommitted files included. Nothing runs, and nothing is changed."""
+    """Print which jobs the working tree needs, uncommitted files included. Nothing runs, and nothing is changed."""
     check_event(event, branch, tag)
     checkout = find_checkout(folder)
     branch = find_branch(checkout, branch, tag)
@@ -147,16 +147,18 @@ def run_jobs(
     event: Event = "manual",
     branch: Branch = None,
     tag: Tag = None,
-    no_reuse: Annotated[bool, typer.Option("--no-reuse", help="Run also what an earlier run has done.")] = False,
-    tracked: Annotated[bool, typer.Option("--tracked", help="Without files that git does not track.")] = False,
+    no_reuse: Annotated[
+        bool, typer.Option("--no-reuse", help="Also run jobs whose result an earlier run has.")
+    ] = False,
+    tracked: Annotated[bool, typer.Option("--tracked", help="Leave out files that git does not track.")] = False,
     sandbox: Sandbox = False,
     at_once: AtOnce = None,
     folder: Folder = HERE,
     json: Json = False,
 ) -> None:
-    """Run the jobs that the working tree needs, here and now, uncommitted files included.
+    """Run the jobs that the working tree needs on this machine, uncommitted files included.
 
-    Exits with 0 if it is green, 1 if it is red, 2 if there can be no plan, 130 if it was cancelled.
+    Exits with 0 if the run is green, 1 if it is red, 2 if there is no valid plan, 130 if it was cancelled.
     """
     check_event(event, branch, tag)
     with open_local(folder) as local:

@@ -33,9 +33,7 @@ def check_ci(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
         return
     own = msgspec.convert(given[NAME], CiOptions)
     if work.lifecycle not in (RUN, JOB):
-        raise InterlockError(
-            f"option '{NAME}' is not allowed for a {work.lifecycle}; allowed is it for {RUN} and {JOB}"
-        )
+        raise InterlockError(f"option '{NAME}' is not allowed for a {work.lifecycle}; it is for {RUN} and {JOB}")
     if own.report_to not in ("", NOBODY) or (own.report_to and work.lifecycle != RUN):
         raise InterlockError(f"report_to = {own.report_to[:40]!r} is not allowed; allowed is '{NOBODY}', of a run")
     for rule, number in own.retries.items():

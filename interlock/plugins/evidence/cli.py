@@ -33,12 +33,12 @@ Attempt = Annotated[int | None, typer.Option(min=1, help="Which attempt (default
 def print_log(
     unit: Id,
     attempt: Attempt = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the job has ended.")] = False,
     tenant: Tenant = 1,
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Print the log of a job: what its handler wrote by ctx.log, and the output of its process; of a run, all its logs.
+    """Print the log of a job: what its handler wrote with ctx.log, and its process' output. For a run, print all.
 
     With --json, print which logs there are: their lengths, what was dropped, and what came late.
     """

@@ -19,10 +19,10 @@ Which = Annotated[
 ]
 Queue = Annotated[str | None, typer.Option("--queue", help="A queue.")]
 TaskName = Annotated[str | None, typer.Option("--task", help="A task.")]
-OutageName = Annotated[str | None, typer.Option("--outage", help="What was away and is back.")]
+OutageName = Annotated[str | None, typer.Option("--outage", help="Name of the outage that is over.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; shown by `interlock why`.")]
 UntilOption = Annotated[
-    str | None, typer.Option("--until", help="When it goes on by itself: 18:00, 2h or 2026-11-16T18:00.")
+    str | None, typer.Option("--until", help="Unpause by itself at this time: 18:00, 2h or 2026-11-16T18:00.")
 ]
 HEADS = ("kind", "name", "by", "since", "until", "reason")
 ENDED_HEADS = ("ended_at", "ended_by")
@@ -40,7 +40,7 @@ def pause(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Pause a queue, a task, a job or a run: nothing of it starts, and what runs goes on."""
+    """Pause a queue, a task, a job or a run: no new work starts, and running jobs go on."""
     with open_app(db, tenant) as client:
         target = find_target(client, unit, queue, task)
         fields: dict[str, Any] = {**target, **parse_until(until)}
@@ -59,7 +59,7 @@ def unpause(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Let a queue, a task, a job or a run that was paused go on, or what waits for something that was away."""
+    """Unpause a queue, a task, a job or a run, or end an outage that jobs wait for."""
     with open_app(db, tenant) as client:
         target: dict[str, Any] = find_target(client, unit, queue, task, outage)
         send(client, UnpauseWork(tenant=tenant, actor=get_actor(actor), reason=reason.strip(), **target), json)
@@ -67,7 +67,7 @@ def unpause(
 
 @app.command("pauses")
 def list_pauses(
-    ended: Annotated[bool, typer.Option("--all", help="Also what was paused and is no more.")] = False,
+    ended: Annotated[bool, typer.Option("--all", help="Also pauses that are over.")] = False,
     limit: Limit = 100,
     tenant: Tenant = 1,
     db: Url = DEFAULT,

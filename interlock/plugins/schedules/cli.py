@@ -29,7 +29,9 @@ from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import snapshot
 from interlock.store.queries.views import read_skipped, read_summary, schedule_of, schedules_of
 
-app = typer.Typer(name="schedule", help="Schedules: list, pause, unpause, remove or fire them.", no_args_is_help=True)
+app = typer.Typer(
+    name="schedule", help="Schedules: list, pause, unpause, trigger or remove them.", no_args_is_help=True
+)
 A = TypeVar("A")
 Name = Annotated[str, typer.Argument(metavar="NAME", envvar="INTERLOCK_SCHEDULE", help="The schedule's name.")]
 Reason = Annotated[str, typer.Option(envvar="INTERLOCK_REASON", help="Why; shown by `interlock why`.")]
@@ -115,7 +117,7 @@ def pause_schedule(
 def unpause_schedule(
     name: Name, actor: Actor = None, db: Url = DEFAULT, tenant: Tenant = 1, json: Json = False
 ) -> None:
-    """Let a paused schedule go on from its next time."""
+    """Unpause a schedule; it goes on at its next time."""
     print_schedule(send(db, ResumeSchedule(name=name, tenant=tenant, actor=get_actor(actor))), json)
 
 

@@ -79,7 +79,7 @@ def check_definition(tx: UnitOfWork, command: DefineSchedule) -> None:
     plain = Work(task=command.work.task)
     for name in OWN:
         if getattr(command.work, name) != getattr(plain, name):
-            raise InterlockError(f"the work of a schedule says no {name}: the schedule does")
+            raise InterlockError(f"the work of a schedule has no {name}; set it on the schedule")
     check_work(tx.lifecycles, command.work, tx.hooks)
     if not isinstance(msgspec.json.decode(command.work.labels), dict):
         raise InterlockError("the labels of a schedule's work are a JSON object")

@@ -31,7 +31,7 @@ app = typer.Typer()  # without a name: its command stands beside those of the co
 def submit_shell(
     command: Annotated[str, typer.Argument(metavar="COMMAND", help="What sh runs; quote it.")],
     environment: Annotated[
-        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="Variable that it gets.")
+        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="Environment variable for the command.")
     ] = None,
     directory: Annotated[str, typer.Option(metavar="FOLDER", help="Where it runs, below its worker's folder.")] = "",
     limit: Annotated[
@@ -54,7 +54,7 @@ def submit_shell(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Submit a job that runs a shell command, on a worker started with --shell; when piped, only its id is printed."""
+    """Submit a job that runs a shell command on a worker started with --shell. When piped, only its id is printed."""
     with open_app(db, tenant, make=True) as client:
         submit = make_shell_submit(
             client, command,

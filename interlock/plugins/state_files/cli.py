@@ -37,7 +37,7 @@ app = typer.Typer()  # without a name: its commands stand beside those of the co
 @app.command("export")
 def export(
     state: Annotated[Path, typer.Option("--state", metavar="FOLDER", help="Folder to write to, such as .state.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens next.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep running, and print what is new.")] = False,
     rotate_mb: Annotated[
         int, typer.Option("--rotate-mb", min=1, max=ROTATE_MB_MAX, help="Begin another log file after so many MiB.")
     ] = ROTATE_MB,
@@ -45,7 +45,7 @@ def export(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Write every transition of tasks, workstreams and workers to a folder of files, and how all of them stand."""
+    """Export the state of tasks, workstreams and workers, and every transition, to a folder of files."""
     with open_app(db, tenant) as client, open_folder(state, rotate_mb << 20) as folder:
         before = folder.lines
         exporter = Exporter(
@@ -99,7 +99,7 @@ def restore(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Bring archived jobs and runs, whole trees, back under their own ids, into a database that has not got them."""
+    """Restore archived jobs and runs, whole trees, under their own ids, into a database that does not have them."""
     trees = [tree for file in files for tree in read_trees(file, tenant)]
     restored, left = list[str](), list[dict[str, str]]()
     if dry_run:

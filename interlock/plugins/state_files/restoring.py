@@ -134,7 +134,9 @@ def refuse_others(tx: UnitOfWork, command: RestoreTree, units: Iterable[Unit]) -
     for body in (row for row in command.rows if isinstance(row, Body) and row.key is not None):
         given = {"tenant": body.tenant, "task": body.task, "key": body.key}
         if tx.connection.rows(TAKEN_KEY, given):
-            raise InterlockError(f"the key '{body.key}' of {names[body.unit]} is another one's in this database")
+            raise InterlockError(
+                f"the key '{body.key}' of {names[body.unit]} already belongs to something else in this database"
+            )
 
 
 def take_ids(tx: UnitOfWork, ids: Sequence[int]) -> None:
@@ -159,7 +161,7 @@ def take_ids(tx: UnitOfWork, ids: Sequence[int]) -> None:
             )
     for part in split_ids(sorted(ids)):
         if taken := tx.connection.rows(NOTES_AMONG, {"ids": part}):
-            raise InterlockError(f"the id {taken[0][0]} is another one's in this database")
+            raise InterlockError(f"the id {taken[0][0]} already belongs to something else in this database")
 
 
 class ActWriter:
@@ -247,5 +249,5 @@ def compare(tx: UnitOfWork, units: dict[int, Unit]) -> None:
         for name in columns:
             if number not in there or getattr(there[number], name) != getattr(unit, name):
                 raise InterlockError(
-                    f"the file does not tell how {format_id(unit.lifecycle, number)} came to be what it says: {name}"
+                    f"the file does not have the events that explain {name} of {format_id(unit.lifecycle, number)}"
                 )

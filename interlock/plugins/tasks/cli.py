@@ -97,7 +97,7 @@ def format_rule(value: Any) -> str:
 
 @tasks.command("define")
 def define_tasks(place: Place, db: Database = None, json: Json = False) -> None:
-    """Store the tasks, workflows and schedules of a program, as a worker of it does when it starts."""
+    """Store the tasks, workflows and schedules of a program, as its workers do when they start."""
     with find_app(place, db) as client:
         done = client.store_definitions()
     if json:

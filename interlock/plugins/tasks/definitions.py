@@ -218,7 +218,7 @@ def encode_definition(tx: UnitOfWork, command: DefineTask) -> tuple[str | None, 
     work = command.work
     for other in OTHERS:
         if getattr(work, other) != getattr(PLAIN, other):
-            raise InterlockError(f"task '{work.task}': the rules of a task say no {other}: its jobs do")
+            raise InterlockError(f"task '{work.task}': the rules of a task have no {other}; set it on its jobs")
     validation.check_work(tx.lifecycles, work, tx.hooks)
     labels = msgspec.json.decode(work.labels)
     if not isinstance(labels, dict):

@@ -17,7 +17,9 @@ app = typer.Typer()  # without a name: its commands stand beside those of the co
 RUN = "workflow_run"
 ReclaimAfter = Annotated[
     str | None,
-    typer.Option(metavar="DURATION", help="Age from which a step whose worker was lost is taken over."),
+    typer.Option(
+        metavar="DURATION", help="How old a step must be before another worker takes it over from a lost one."
+    ),
 ]
 WebhookUrl = Annotated[
     str | None, typer.Option(metavar="URL", help="Kept with the run and shown; nothing is sent to it yet.")
@@ -43,7 +45,7 @@ def submit_run(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Submit a run of a workflow; when piped, only its id is printed."""
+    """Submit a run of a workflow. When piped, only its id is printed."""
     with open_app(db, tenant) as client:
         work = Work(
             task=workflow, lifecycle=RUN, template=workflow, template_version=version, input=parse_input(arg, given),
@@ -60,9 +62,7 @@ def rerun_workflow(
     unit: Annotated[str, typer.Argument(metavar="ID", help="A run, or a job, that has ended.")],
     first: Annotated[
         str | None,
-        typer.Option(
-            "--from", metavar="STEP", help="Run again from this step on; results of the steps before are kept."
-        ),
+        typer.Option("--from", metavar="STEP", help="Rerun from this step on; the results of earlier steps are kept."),
     ] = None,
     actor: Actor = None,
     reason: Why = "",
@@ -70,7 +70,7 @@ def rerun_workflow(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Do a run or a job again as it was, a run also from a step on; when piped, only the new id is printed."""
+    """Rerun a run or a job as it was; a run also from a step on. When piped, only the new id is printed."""
     with open_app(db, tenant) as client:
         command = Rerun(tenant=tenant, unit=find_unit(client, unit), step=first, actor=get_actor(actor), reason=reason)
         print_run(client, client.send(command), json)
@@ -97,7 +97,7 @@ def send_signal(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Send a signal to a job that waits for it. An early one is kept; of several with one name the first counts."""
+    """Send a signal to a job that waits for it. An early signal is kept; of several with one name, the first counts."""
     validation.check_json("the data of the signal", data)
     with open_app(db, tenant) as client:
         command = Signal(unit=find_unit(client, unit), name=name, payload=data, tenant=tenant, actor=get_actor(actor))

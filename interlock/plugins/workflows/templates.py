@@ -52,7 +52,7 @@ def check_template_step(tx: UnitOfWork, template: str, step: Work) -> Work:
     plain = Work(task=step.task)
     for name in OF_THE_RUN:
         if getattr(step, name) != getattr(plain, name):
-            raise InterlockError(f"template '{template}': a step says no {name}: its run does")
+            raise InterlockError(f"template '{template}': a step has no {name}; set it on the run")
     try:
         check_work(tx.lifecycles, step, tx.hooks)
     except InterlockError as wrong:

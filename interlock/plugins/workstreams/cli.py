@@ -56,7 +56,7 @@ from interlock.store.queries.views import read_summary, view
 
 app = typer.Typer(
     name="workstream",
-    help="Workstreams: submit the one of a file, add tasks, print a plan, or retry, skip and reassign tasks.",
+    help="Workstreams: submit one from a file, add tasks, print its plan, retry, skip or reassign a task.",
     no_args_is_help=True,
 )
 WORKSTREAM, TASK = "workstream", "task"
@@ -64,7 +64,7 @@ TaskId = Annotated[str, typer.Argument(metavar="TASK", help="A task, as in task_
 KINDS = {".toml": "toml", ".json": "json"}  # of a file, by the end of its name
 File = Annotated[str, typer.Argument(metavar="FILE", help="A TOML or JSON file; - is standard input.")]
 Here = Annotated[
-    bool, typer.Option("--here", help="Run its commands here, until it has ended; exit with 1 if it fails.")
+    bool, typer.Option("--here", help="Run its commands in this process until it has ended; exit with 1 if it fails.")
 ]
 Sandbox = Annotated[
     str, typer.Option("--shell-sandbox", help="With --here, where commands run: auto, bubblewrap or none.")
@@ -107,7 +107,7 @@ def submit_file(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Submit the workstream of a file, with all its tasks; when piped, only its id is printed."""
+    """Submit a workstream from a file, with all its tasks. When piped, only its id is printed."""
     spec = read_spec(read_file(file))
     given = {
         "key": key, "on_duplicate": on_duplicate, "priority": priority, "labels": parse_pairs("label", label),
@@ -171,8 +171,12 @@ def add_from_file(
 @app.command("import")
 def import_recorded(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file in WfFormat 1.3 to 1.6; - is standard input.")],
-    scale: Annotated[float, typer.Option("--scale", help="Multiplies the recorded times; 0: tasks take none.")] = 1.0,
-    task: Annotated[str, typer.Option("--task", help="Runs each task, with its time as the argument seconds.")] = SLEEP,
+    scale: Annotated[
+        float, typer.Option("--scale", help="Factor for the recorded times; with 0, tasks take no time.")
+    ] = 1.0,
+    task: Annotated[
+        str, typer.Option("--task", help="Task that runs each of them; its argument seconds is the recorded time.")
+    ] = SLEEP,
     key: Key = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only read the file, and print its plan.")] = False,
     actor: Actor = None,
@@ -180,7 +184,7 @@ def import_recorded(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Submit a recorded workflow (WfFormat JSON) as a workstream whose tasks do nothing but take their time."""
+    """Submit a recorded workflow (WfFormat JSON) as a workstream. Its tasks only wait as long as they once took."""
     data, where = read_bytes(file)
     try:
         recorded = read_wfformat(data, scale)
@@ -234,7 +238,7 @@ def make_plan_row(task: PlannedTask) -> list[str]:
 def retry_task(
     unit: TaskId, reason: Why = "", actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False
 ) -> None:
-    """Do a failed or cancelled task again, while its workstream goes on: a new task in its place."""
+    """Retry a failed or cancelled task while its workstream goes on: a new task takes its place."""
     with open_app(db, tenant) as client:
         print_submitted(client, ask_of_task(client, RetryTask, unit, actor, reason), "name", json)
 
@@ -243,7 +247,7 @@ def retry_task(
 def skip_task(
     unit: TaskId, reason: Why = "", actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False
 ) -> None:
-    """Complete a task without running it; it has not started, and what it needs is completed."""
+    """Complete a task without running it. It must not have started, and what it needs must be completed."""
     with open_app(db, tenant) as client:
         print_standing(ask_of_task(client, SkipTask, unit, actor, reason), "skipped", json)
 
@@ -252,7 +256,7 @@ def skip_task(
 def reassign_task(
     unit: TaskId, reason: Why = "", actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False
 ) -> None:
-    """Take a running task from its worker, so that another one takes it; no attempt is used up."""
+    """Take a running task from its worker and let another one run it; no attempt is used up."""
     with open_app(db, tenant) as client:
         print_standing(ask_of_task(client, ReassignTask, unit, actor, reason), "reassigned", json)
 
@@ -274,12 +278,10 @@ def print_standing(standing: Standing, word: str, json: bool) -> None:
 @app.command("rerun")
 def rerun_workstream(
     unit: Id,
-    failed: Annotated[
-        bool, typer.Option("--failed", help="Take over what was completed; do only the rest again.")
-    ] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Keep what was completed; rerun only the rest.")] = False,
     first: Annotated[
         str | None,
-        typer.Option("--from", metavar="TASK", help="Do only this task again, and those that come after it."),
+        typer.Option("--from", metavar="TASK", help="Rerun only this task and those that come after it."),
     ] = None,
     here: Here = False,
     shell_sandbox: Sandbox = "auto",
@@ -289,7 +291,7 @@ def rerun_workstream(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Do a workstream that has ended again, as a new one; when piped, only its id is printed."""
+    """Rerun a workstream that has ended, as a new one. When piped, only its id is printed."""
     with open_app(db, tenant) as client:
         stream = find_workstream(client, unit)
         worker = make_worker(client, shell_sandbox, find_repository(stream)) if here else None

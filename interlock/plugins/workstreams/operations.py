@@ -78,7 +78,7 @@ def retry_task(tx: UnitOfWork, command: RetryTask) -> Submitted:
     if body.replaced_by is not None:
         raise InterlockError(f"{name} was retried already: {format_id(old.lifecycle, body.replaced_by)} does its work")
     if old.outcome not in (Category.FAILURE, Category.CANCELLED):
-        raise InterlockError(f"{name} is {old.state}; retried is a task that failed or was cancelled")
+        raise InterlockError(f"{name} is {old.state}; only a task that failed or was cancelled can be retried")
     if old.decides and not is_unplanned(tx, parent):
         raise InterlockError(f"{name} is critical: its workstream ends with it, and is rerun as a whole")
     needs = follow_needs(tx, read_needs(tx, old.id))
@@ -143,7 +143,9 @@ def skip_task(tx: UnitOfWork, command: SkipTask) -> Standing:
     if task.outcome is not None:
         raise InterlockError(f"{name} has ended ({task.state})")
     if task.fence:
-        raise InterlockError(f"{name} has started ({task.state}); skipped is a task that has not: cancel it")
+        raise InterlockError(
+            f"{name} has started ({task.state}); only a task that has not started can be skipped; cancel it instead"
+        )
     if task.unmet:
         unmet = name_all(read_unmet_names(tx, task.id))
         raise InterlockError(f"{name} waits for {unmet}; retry or skip that first")
@@ -166,7 +168,7 @@ def reassign_task(tx: UnitOfWork, command: ReassignTask) -> Standing:
     find_workstream(tx, task)
     if not is_held(tx, task):
         name = format_id(task.lifecycle, task.id)
-        raise InterlockError(f"{name} is {task.state}: nobody holds it, and the next worker takes it")
+        raise InterlockError(f"{name} is {task.state}: nobody holds it, and the next free worker takes it")
     note(tx, task.id, REASSIGNED, "{}", name=read_worker_name(tx, task.holder or 0), fence=task.fence)
     notify_holder(tx, task)
     trigger = policy.choose(tx.lifecycle(task), task.state, "release")

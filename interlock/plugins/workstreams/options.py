@@ -61,7 +61,7 @@ def check_workstream(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
     for name in refused:
         if getattr(own, name):
             allowed = "workstream" if name in OF_WORKSTREAM else "task"
-            raise InterlockError(f"{name} is not allowed for a {work.lifecycle}; allowed is it for a {allowed}")
+            raise InterlockError(f"{name} is not allowed for a {work.lifecycle}; it is for a {allowed}")
     if own.item_of is not None:
         raise InterlockError("item_of is not allowed: the tasks of a map are made by the map")
     if own.expects is not None:
