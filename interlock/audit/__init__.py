@@ -1,1 +1,1 @@
-"""What looks at the law and at the record: renderer, log checker, model check."""
+"""Checks and drawings, all read-only: laws, model check, log checker, diagrams."""

@@ -1,4 +1,4 @@
-"""Anchors: a file with the root of every tenant's acts, kept elsewhere to prove later that none was rewritten."""
+"""Anchors: a file with the root of every tenant's acts, to prove later that none was rewritten."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Archive files as evidence: what left the database is read back, and must be what was there.
+"""Check archive files: read them back and compare them with the digests that the database kept.
 
 A row of `archived` alone proves nothing, since whoever may write it may invent it. Its file does: it holds the acts
 that moved its units, each is what its digest says, the database keeps that digest below its seals, and the events of

@@ -1,4 +1,4 @@
-"""Draws a lifecycle as an SVG: from birth on the left to the ends on the right, with the path that was taken.
+"""Draw a lifecycle as an SVG, with the path that a job took highlighted.
 
 The longest way to success is one straight line. What leads to the same end shares a rail below it; moves that open
 the next attempt, or lead back, arc above it. Ends stand in one column, by category. The title of each line has its

@@ -1,4 +1,4 @@
-"""Where the boxes and lines of a drawing go; pure geometry, the same for lifecycles and for the graphs of runs.
+"""Layout of drawings: positions of boxes and lines. Pure geometry, for lifecycles and graphs.
 
 Boxes stand in columns, each behind those that lead to it. One way through the graph, the *main line*, is straight and
 on top; everything else is below it. The graph of a run has none: there, each box is near the middle of those that it

@@ -1,4 +1,4 @@
-"""A unit as it was at an instant: what its events up to then make of it."""
+"""The state of a unit at an earlier time, folded from its events."""
 
 from collections.abc import Iterable, Mapping
 

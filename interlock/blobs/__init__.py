@@ -1,1 +1,1 @@
-"""Bytes by digest: the seam between what keeps them and whoever writes and reads them."""
+"""Blob storage: bytes stored by their digest."""

@@ -1,4 +1,4 @@
-"""Blobs as files of a folder: FOLDER/TENANT/ab/abcdef…, each of mode 0600.
+"""Blobs as files in a folder: FOLDER/TENANT/ab/abcdef…, each of mode 0600.
 
 Bytes are written to a file of their own below FOLDER/new, flushed to the disk, and then linked under their digest. So a
 file that can be found by its digest is whole, also after a crash; what a crash leaves in `new` is deleted after a day.

@@ -1,4 +1,4 @@
-"""Blobs of a database in memory, which end with its process."""
+"""Blobs in memory, for databases in memory."""
 
 import time
 from collections.abc import Iterator

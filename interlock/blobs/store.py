@@ -1,4 +1,4 @@
-"""What keeps blobs must be able to do: take bytes, give them back in parts, and delete them.
+"""The interface of a blob store: write, read in parts, delete.
 
 A folder (`folder.py`) does it, memory (`memory.py`) and a server across the network (`client/remote_blobs.py`). Object
 storage would be one more class. A blob is named by the SHA-256 of its bytes, so it is written once and never changes;

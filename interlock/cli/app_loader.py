@@ -1,4 +1,4 @@
-"""Find apps and plugins by `module:name`, and parse queues such as `mail:10,default:50`; errors say what to do."""
+"""Load apps and plugins named as `module:name`, and parse queues such as `mail:10,default:50`."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Passwords are kept out of the list of processes, where every user of the machine could read them.
+"""Hide passwords of the command line from the list of processes, where every user of the machine could read them.
 
 A command that was given a database URL with a password starts itself anew with the password replaced in its
 arguments. The arguments as they were given go by the environment, which only the same user can read, and are taken

@@ -1,4 +1,4 @@
-"""`interlock audit`: is the record whole, and does every row say what its events say?"""
+"""`interlock audit`: check the record, and that every row is what its events make of it."""
 
 from collections.abc import Iterable
 from itertools import chain

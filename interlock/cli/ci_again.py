@@ -1,4 +1,4 @@
-"""`interlock ci rerun`, `retry` and `cancel`: what is done to runs that are there."""
+"""`interlock ci rerun`, `retry` and `cancel`."""
 
 import os
 from typing import Annotated

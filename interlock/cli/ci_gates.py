@@ -1,4 +1,4 @@
-"""The gates of a run: a person is asked on the terminal, and answers with one key. Without one they wait in the inbox.
+"""Gates of a CI run: ask the person at the terminal; without a terminal the gates wait in the inbox.
 
 The table goes on meanwhile, so nobody waits for the answer: each look reads the keys that were pressed since the one
 before. For that the terminal hands over keys as they are pressed; it is set back at the end. A process that a shell has

@@ -1,4 +1,4 @@
-"""`interlock ci log` and `artifacts`: what the jobs of a run have left."""
+"""`interlock ci log` and `artifacts`: print logs, list and unpack artifacts."""
 
 import os
 import sys

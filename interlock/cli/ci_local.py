@@ -1,4 +1,4 @@
-"""CI on one machine: where its database and its worktrees are, and what a killed run has left there.
+"""CI on one machine: the place of its database and worktrees, and cleaning up after a run that was killed.
 
 All of it is in the common folder of the repository (`.git/interlock`), so that every worktree of it has the same runs.
 Each process that runs jobs takes a *slot*: a file that it locks for as long as it lives, and a queue of that name. The

@@ -1,4 +1,4 @@
-"""`interlock ci list`, `show`, `tests`, `flaky` and `why`: what came of the runs of a repository."""
+"""`interlock ci list`, `show`, `tests`, `flaky` and `why`: look at the runs of a repository."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The options and arguments that several commands of `interlock ci` have."""
+"""Options and arguments that several commands of `interlock ci` share."""
 
 from pathlib import Path
 from typing import Annotated

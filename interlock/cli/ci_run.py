@@ -1,4 +1,4 @@
-"""`interlock ci run`: the jobs of a working tree, here and now."""
+"""`interlock ci run`: run the jobs that the working tree needs, on this machine."""
 
 import asyncio
 import logging

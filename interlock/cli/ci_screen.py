@@ -1,4 +1,4 @@
-"""What a person sees of a run while it runs: a live table on a terminal, else a line for each job that ends."""
+"""Output of a CI run while it runs: a live table on a terminal, else one line per job that ends."""
 
 import sys
 import time

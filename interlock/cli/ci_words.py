@@ -1,4 +1,4 @@
-"""How runs of CI and their jobs are told: in words for people, and as JSON."""
+"""Format CI runs and their jobs as text for people and as JSON."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The workers of the demo, each a process: python -m interlock.cli.demo_worker hold|work URL HURRY NAME."""
+"""Worker processes of the demo: python -m interlock.cli.demo_worker hold|work URL HURRY NAME."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""`interlock events`: what happened to a job, or to everything, and what happens next."""
+"""`interlock events`: list the events of a job or of everything, and follow new ones."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`interlock force`: put a job into a state when nothing else helps."""
+"""`interlock force`: put a job into any state of its lifecycle, as a last resort."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`interlock graph`: a job and all below it as a drawing."""
+"""`interlock graph`: draw a job and all below it."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""A worker that runs for the length of a command: until the workstream that it submitted has ended.
+"""Run a worker inside a command, until the workstream that the command submitted has ended.
 
 If the workstream has a repository, that is the folder in which the command runs. Then what the workstream names there
 is looked up before anything is submitted, and a database in the checkout is hidden from git: the checkout stays clean.

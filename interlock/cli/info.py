@@ -1,4 +1,4 @@
-"""`interlock info`: the version, the lifecycles, and where to go on."""
+"""`interlock info`: print the version, the lifecycles and what to try next."""
 
 from interlock import __version__
 from interlock.cli import lifecycle

@@ -1,4 +1,4 @@
-"""`interlock key`: API keys of a tenant, and what each may be used for."""
+"""`interlock key`: create, rotate, revoke and list API keys."""
 
 from typing import Annotated
 

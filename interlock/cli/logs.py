@@ -1,4 +1,4 @@
-"""The log of workers and the server: lines of text or JSON on standard error, and a live line on a terminal."""
+"""Log output of workers and the server: lines of text or JSON on standard error, and a status line on a terminal."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""The `interlock` command: its commands, and the one place where errors become text and exit codes."""
+"""The `interlock` command: the list of commands, and the one place where errors become text and exit codes."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""What commands have in common: the database, the tenant, who acts, and which jobs are meant."""
+"""Options that commands share: database, tenant, actor, and the filters that select jobs."""
 
 import getpass
 import os

@@ -1,4 +1,4 @@
-"""What commands print: JSON for programs, tables for people, and errors on standard error."""
+"""Print JSON for programs, tables for people, and errors on standard error."""
 
 import sys
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""How far a workstream is, as `interlock show` and `interlock watch` print it."""
+"""Format the progress of a workstream for `interlock show` and `interlock watch`."""
 
 from interlock.cli.output import Cell
 from interlock.client.durations import format_rounded

@@ -1,4 +1,4 @@
-"""`interlock serve`: the HTTP API, until it is stopped."""
+"""`interlock serve`: run the HTTP API and the pages until stopped."""
 
 import sys
 from functools import partial

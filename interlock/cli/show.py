@@ -1,4 +1,4 @@
-"""`interlock show`: a job with all that is known of it, now or as it was."""
+"""`interlock show`: print a job with everything known about it, now or at an earlier time."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""`interlock submit`: a job, without the program that defines its task."""
+"""`interlock submit`: submit a job without the program that defines its task."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""How a tree of jobs is printed: with branches on a terminal, one row per job when piped."""
+"""Print a tree of jobs: with branches on a terminal, one row per job when piped."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""`interlock ui`: a link that signs in to the pages."""
+"""`interlock ui`: print a link that signs in to the pages."""
 
 from importlib import import_module
 from pathlib import Path

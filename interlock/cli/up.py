@@ -1,4 +1,4 @@
-"""`interlock up`: a worker and the HTTP API in one process, with a key that is ready to use."""
+"""`interlock up`: run a worker and the HTTP API in one process, with an API key that is ready to use."""
 
 import asyncio
 import socket

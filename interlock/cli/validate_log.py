@@ -1,4 +1,4 @@
-"""`interlock validate-log`: is every line of a transition log a legal transition?"""
+"""`interlock validate-log`: check that every line of a transition log is a legal transition."""
 
 import io
 import sys

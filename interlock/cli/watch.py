@@ -1,4 +1,4 @@
-"""`interlock watch`: what happens, as it happens."""
+"""`interlock watch`: print what happens, as it happens."""
 
 import sys
 import time

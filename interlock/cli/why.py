@@ -1,4 +1,4 @@
-"""`interlock why`: what keeps a job, a schedule or a worker where it is."""
+"""`interlock why`: explain what keeps a job, a schedule or a worker in its state."""
 
 from typing import Annotated
 

@@ -1,1 +1,1 @@
-"""What programs use: an app with its tasks, jobs that can be waited for, and one way to send a command."""
+"""What programs import: an app with its tasks, jobs to wait for, and one way to send a command."""

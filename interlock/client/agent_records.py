@@ -1,4 +1,4 @@
-"""What an agent run has recorded, as programs and people are told it: transcripts, decisions and meters."""
+"""Transcripts, decisions and meters of agent runs, as response shapes."""
 
 from collections.abc import Iterable
 from typing import Any

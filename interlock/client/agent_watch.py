@@ -1,4 +1,4 @@
-"""What an agent run is at, for whoever watches it: its phase, what it has spent and may spend, and open questions."""
+"""Live state of an agent run: its phase, what it has spent and may spend, and open questions."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Agents: `@app.agent` makes a handler whose runs are durable, and `AgentRun` is such a run as its submitter sees it.
+"""Agents: `@app.agent` makes a handler whose runs are durable; `AgentRun` is such a run as its submitter sees it.
 
 A run (document 000) is worked on by one job at a time. What the job records is there after a lost worker, and after
 `run.resume(by=…, reason=…)`, which lets a failed or cancelled run go on with a new job.

@@ -1,4 +1,4 @@
-"""The arguments of tasks and runs: checked when they are submitted, so that a wrong one never reaches a worker."""
+"""Check and encode the arguments of tasks and runs at submit, so that a wrong one never reaches a worker."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Verbs with two spellings: `job.cancel()` waits, `await job.cancel.aio()` lets others run meanwhile.
+"""Methods in two forms: `job.cancel()` blocks, `await job.cancel.aio()` does not.
 
 A verb is written once, as a method that returns a `Call`: the command, who sends it, and how its answer is read.
 

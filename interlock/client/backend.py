@@ -1,4 +1,4 @@
-"""What an app sends its commands to: an engine beside it, or a server across the network."""
+"""The backend of an app: an engine in this process, or a server over HTTP."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future

@@ -1,4 +1,4 @@
-"""Large values of an app: what is over 256 KiB goes beside the database by itself, and comes back by itself.
+"""Large values: what is over 256 KiB is stored as a blob, and read back, without the program noticing.
 
 An input, a result, or what a handler records (results of steps and effects, checkpoints) that is that large is written
 as a blob before the command that has it is sent, and the command has a reference instead. Whoever reads the row gets

@@ -1,4 +1,4 @@
-"""`interlock.budget(usd=5, tokens=400_000)`: what a run of an agent, and all below it, may use."""
+"""`interlock.budget(usd=5, tokens=400_000)`: limits of an agent run and all below it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

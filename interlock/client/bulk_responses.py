@@ -1,4 +1,4 @@
-"""What a preview of many jobs tells: groups of those that are meant, and what is left out."""
+"""Response shapes of previews of bulk actions: groups of jobs, and what is left out."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Submitting inside the caller's own transaction: the job exists exactly if the caller commits."""
+"""`submit(tx=…)`: submit within the caller's transaction; the job exists only if the caller commits."""
 
 from typing import TYPE_CHECKING, Any, TypeVar
 

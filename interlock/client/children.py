@@ -1,4 +1,4 @@
-"""Children of a job or a run: `run.add(build, "build", needs=["fetch"])`, and `run.step("build")` finds it again."""
+"""Children of a job or a run: `run.add(build, "build", needs=["fetch"])`, `run.step("build")`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

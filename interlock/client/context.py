@@ -1,4 +1,4 @@
-"""What a handler may ask of its job; the worker that runs the job gives it its parts."""
+"""The interface of a handler's context; the worker that runs the job supplies its parts."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping

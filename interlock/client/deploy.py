@@ -1,4 +1,4 @@
-"""Whether a program understands what is waiting: asked before it is deployed, and by each worker when it starts."""
+"""Check whether a program understands the work that waits: before a deployment, and when a worker starts."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator

@@ -1,4 +1,4 @@
-"""Times as users write them: `"2m"`, 120 or a timedelta for a length, a datetime for an instant."""
+"""Parse times of users: `"2m"`, 120 or a timedelta for a duration, a datetime for an instant."""
 
 from datetime import UTC, datetime, timedelta
 from typing import overload

@@ -1,4 +1,4 @@
-"""From events to response shapes: ids as they are shown, times as RFC 3339; and the shapes of the feed."""
+"""Response shapes of events and of the feed, made from rows."""
 
 from typing import Any
 

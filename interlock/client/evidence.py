@@ -1,4 +1,4 @@
-"""What a job leaves behind, as its submitter reads it: its log, and its artifacts."""
+"""Read the log and the artifacts of a job."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What a handler may raise to say how its work ended, where a return value says too little."""
+"""Exceptions that a handler raises to choose how its attempt ends: Retry, Snooze, Reject and others."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The feed of events as programs read it: `app.events(after=cursor, follow=True)`, with `for` or with `async for`.
+"""The feed of events: `app.events(after=cursor, follow=True)`, with `for` or `async for`.
 
     for event in app.events(after=kept, lifecycle="job", follow=True):
         handle(event)

@@ -1,4 +1,4 @@
-"""Commands under the names that they had first: programs may go on sending them over HTTP."""
+"""Old names of commands, which are still accepted over HTTP."""
 
 from typing import Any, ClassVar
 

@@ -1,4 +1,4 @@
-"""A tree as a graph: Mermaid text, or an SVG that any browser shows, laid out as the drawings of lifecycles are.
+"""Draw a tree of jobs as a graph: Mermaid text or SVG.
 
 A solid line is a need, a dotted one leads from what made a job to it. The state of each box is told by a word, and on a
 page by a glyph too, so that no colour is needed. A large tree is folded: all that have one task are one box, which says

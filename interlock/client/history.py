@@ -1,4 +1,4 @@
-"""How a tenant's work went: what ended, waited, ran and failed in each step of the last hour, day or week.
+"""History of a tenant's work by time: ends, waiting and running time, failures.
 
 All of it is read from what is counted by minute and by hour, so it costs the same however many units there are.
 """

@@ -1,4 +1,4 @@
-"""What is sent between a client and a server: commands and errors, each by its name."""
+"""Encode and decode commands and errors that are sent between a client and a server."""
 
 from collections.abc import Collection, Iterable
 from functools import cache

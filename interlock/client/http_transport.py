@@ -1,4 +1,4 @@
-"""How a client speaks HTTP: it retries where that is safe, and every response becomes bytes or an error of ours."""
+"""The HTTP transport of a client: it retries where that is safe, and raises our errors."""
 
 import asyncio
 from collections.abc import AsyncIterator

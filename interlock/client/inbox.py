@@ -1,4 +1,4 @@
-"""The inbox: one list of everything that waits for a person, whatever lifecycle it has."""
+"""The inbox: everything that waits for a person, of any lifecycle."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any

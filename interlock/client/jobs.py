@@ -1,4 +1,4 @@
-"""A job as its submitter sees it: its state, its result, what happened to it, and how to stop it.
+"""A job as its submitter sees it: state, result, events, wait, cancel.
 
 Whatever kind of work it is of, a handle has `id`, `state`, `outcome`, `wait`, `cancel`, `why`, `events`, `log`,
 `children`, `outputs` and `cost`; kinds of work add to these.

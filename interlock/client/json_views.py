@@ -1,4 +1,4 @@
-"""From rows to response shapes: ids as they are shown, times as RFC 3339, costs in whole units."""
+"""Response shapes made from rows: ids as `job_4r1`, times as RFC 3339, costs in whole units."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""API keys: the secret is made here and shown once; only a file of the user may keep it."""
+"""API keys at the client: make a secret, keep it in a private file, read it."""
 
 import hmac
 import os

@@ -1,4 +1,4 @@
-"""How a client without a database learns that there is work: by long polls, requests that the server answers late."""
+"""Long polls: how a client without a database learns that there is work."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Pauses as programs write them: `app.pause(queue="mail", until="18:00", reason="the provider is down")`."""
+"""Pauses: `app.pause(queue="mail", until="18:00", reason="the provider is down")`."""
 
 import re
 from datetime import datetime, time, timedelta, tzinfo

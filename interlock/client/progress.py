@@ -1,4 +1,4 @@
-"""How far a workstream is, and its plan: what is done, what runs, what is blocked, the critical path, and when it ends.
+"""Progress and plan of a workstream: done, running, blocked, the critical path, and the estimated end.
 
 All of it is read from one moment of the database. How long a task will take is what it says of itself (`takes_us`), or
 what tasks of the same name took in the same workstream; before any has ended, what the others took. Without any of

@@ -1,4 +1,4 @@
-"""The engine of an app that uses a server: every command is carried out once, though it may be sent twice."""
+"""The engine of an app that uses a server: a command that is sent twice is carried out once."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""Blobs of a server: written and read over HTTP."""
+"""Read and write blobs of a server over HTTP."""
 
 from collections.abc import Coroutine, Iterator
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""The event stream of a server, as a client reads it: it goes on where the last connection was cut."""
+"""Read the event stream of a server; it resumes where the last connection was cut."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The views that can be read over HTTP: which they are, what they take and what they return."""
+"""The list of views that can be read over HTTP, with their parameters and results."""
 
 import inspect
 from collections.abc import Callable, Iterable

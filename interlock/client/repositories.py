@@ -1,4 +1,4 @@
-"""Repositories as programs write them: `interlock.merge(onto="main")` as a check of a workstream."""
+"""Options for git repositories: `interlock.merge(onto="main")` as a check of a workstream."""
 
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What programs are told, field by field, by the API and by `--json`; versions may add fields, and take none away."""
+"""Response structs of the API and of `--json`, field by field; fields are added and never removed."""
 
 from typing import Any
 

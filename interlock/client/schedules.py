@@ -1,4 +1,4 @@
-"""Schedules as programs write them: `@app.every("0 * * * *", timezone="Europe/Berlin")`."""
+"""Schedules: `@app.every("0 * * * *", timezone="Europe/Berlin")`."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta

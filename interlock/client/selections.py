@@ -1,4 +1,4 @@
-"""Many jobs at once: which of them, and what is done to all of them.
+"""Filters and bulk actions: `app.jobs(filter).cancel()`, `.requeue()`.
 
 `app.jobs(task="mail", state="queued")` is a selection. It is a filter and nothing else: to iterate, to count and to act
 each read the database anew, page by page. `cancel` and `requeue` go through the jobs from the lowest id on, so a parent

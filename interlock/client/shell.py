@@ -1,4 +1,4 @@
-"""Shell commands as programs write them: `app.shell("make")`, or `interlock.shell("build", "make")` as a step."""
+"""Shell commands: `app.shell("make")`, or `interlock.shell("build", "make")` as a step."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

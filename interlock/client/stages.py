@@ -1,4 +1,4 @@
-"""A workstream with more tasks than fit into a drawing, drawn by stage: a box for each, or for some in a row."""
+"""Draw a large workstream by stage instead of by task."""
 
 from collections import Counter
 from collections.abc import Sequence

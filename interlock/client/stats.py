@@ -1,4 +1,4 @@
-"""How a tenant's work goes, in document 002's words: what was counted, and p50 and p95 of each type of work.
+"""Statistics of a tenant's work in document 002's words: counts, p50 and p95 per type of work.
 
 All of it is read from counts that the database keeps beside the events, so it costs the same however many units there
 are. Times are kept in buckets: a percentile is estimated inside the bucket that holds it, and what took longer than the

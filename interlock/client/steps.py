@@ -1,4 +1,4 @@
-"""The steps below a job or a run, by the names that people give them."""
+"""Find the steps below a job or a run by their names."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Stored tasks as the command line and the HTTP API show them."""
+"""Response shapes of stored tasks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the events of a job make of its time, and where the bars of that stand in a drawing.
+"""Timeline of a job, made from its events, and the bars of its drawing.
 
 When it waited, was held, ran, and rested for a person. Pure: nothing here reads a clock or a database.
 """

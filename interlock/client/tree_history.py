@@ -1,4 +1,4 @@
-"""A tree as it was after each of its events: all of them in one order, and the tree that the first so many make."""
+"""Replay the history of a tree: its state after each event."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""A job or run with all below it, now or at an instant: the state of each, and what it waits for."""
+"""A job or run with all below it, now or at an earlier time: states, and what each waits for."""
 
 from collections.abc import Mapping, Sequence
 

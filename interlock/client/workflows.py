@@ -1,4 +1,4 @@
-"""Workflows as programs write them: `app.workflow("release", steps=[build, interlock.approval("ship"), deploy])`."""
+"""Define workflows: `app.workflow("release", steps=[build, interlock.approval("ship"), deploy])`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Workstreams in files and in requests: TOML or JSON of one shape, which says the same as a program does.
+"""Workstreams in TOML or JSON, in files and in requests.
 
     name = "site"
     checks = [{run = "make smoke"}]

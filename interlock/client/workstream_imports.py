@@ -1,4 +1,4 @@
-"""Recorded workflows as workstreams: each task does nothing for as long as it once took."""
+"""Import a recorded workflow as a workstream whose tasks only take their recorded time."""
 
 from typing import TYPE_CHECKING
 

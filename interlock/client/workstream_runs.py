@@ -1,4 +1,4 @@
-"""A workstream as its submitter sees it: its tasks, their outputs, and what people do to it."""
+"""A workstream as its submitter sees it: tasks, outputs, and what people do to it."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any

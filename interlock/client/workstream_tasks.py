@@ -1,4 +1,4 @@
-"""The parts of a workstream, as programs, files and requests say them: tasks with their needs, checks and rules."""
+"""The parts of a workstream in programs, files and requests: tasks with needs, checks and rules."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""The works that are sent for the parts of a workstream: tasks, their checks, and pages of them."""
+"""Turn the parts of a workstream into the work that is submitted: tasks, checks, pages of them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Workstreams as programs write them: `app.workstream("site", tasks=[fetch, interlock.task(build, needs=[fetch])])`.
+"""Define workstreams: `app.workstream("site", tasks=[fetch, interlock.task(build, needs=[fetch])])`.
 
 A workstream is a graph of tasks. `submit` makes it with all its tasks: one command for up to 1,000 of them, so that
 they are there together or not at all, and pages of 1,000 for more. Every way to declare one (Python, a file, HTTP)

@@ -1,1 +1,1 @@
-"""The verbs, and the one door through which all of them are asked."""
+"""The engine: one way in for all commands, the verbs behind them, and the one file that writes units."""

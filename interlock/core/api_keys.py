@@ -1,4 +1,4 @@
-"""Keys: made, given another secret, or void from now on."""
+"""API keys: create, rotate and revoke."""
 
 import re
 

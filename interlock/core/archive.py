@@ -1,4 +1,4 @@
-"""Retention: a whole tree of settled units leaves the database, once a file holds what it was."""
+"""Archive a whole tree of ended units: delete it once a file holds what it was."""
 
 from collections.abc import Iterator
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""Cancel: a unit is stopped at once, its holder is told to stop, or the wish is kept until the unit can be stopped."""
+"""Cancel a unit: at once, by telling its holder to stop, or as a request that is kept until it can stop."""
 
 import msgspec
 

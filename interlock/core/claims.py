@@ -1,4 +1,4 @@
-"""Claims: units are chosen for a worker, and leased to it."""
+"""Claims: choose units for a worker, and lease them to it."""
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter

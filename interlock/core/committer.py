@@ -1,4 +1,4 @@
-"""The committer: the one way in. It runs every command, and each gets an answer that is true.
+"""The committer: the one way in. It runs every command in a transaction, and answers each.
 
 How a command becomes a transaction
 -----------------------------------
@@ -6,27 +6,26 @@ How a command becomes a transaction
 `core/engine.py`), takes what waits, at most a *group*, and answers it:
 
     answer_group            every command of the group gets its answer, or an error
-      run_excluding         a claim or a tick that is alone goes on without units that it fails of (`exclude.py`)
-        run_with_retries    the database may refuse for a while: the group is run again, so often and no more
+      run_excluding         a claim or a tick runs again without the units that make it fail (`exclude.py`)
+        run_with_retries    the database is busy or away: the group is run again, up to a fixed number of times
           run_once          one transaction: open_tx, run_command for each, then finish_tx
             run_command     idempotency, then the verb; a refusal that changed nothing is the command's answer
             finish_tx       reactions, which write everything; COMMIT; wake-ups
 
-Why groups: a COMMIT is what costs, so commands that come while one runs share the next. What may go wrong:
+Why groups: a COMMIT is expensive, so commands that arrive during one share the next. What may go wrong:
 - A verb refuses (InterlockError) before it has changed anything: that is the answer of its command, and the group goes
   on. If it had changed something, the transaction is spoilt: everything is rolled back.
 - The database is busy or was away: the group is run again, and then command by command.
 - A bug in a verb: command by command at once, so that only the offender gets the error. It is logged, with traceback.
-- COMMIT gets no answer: whether it stands is looked up (`store/commit_proof.py`) and never guessed, because a command
+- COMMIT gets no answer: the database is asked whether it happened (`store/commit_proof.py`), because a command
   that is run twice is as wrong as one that is lost.
 
 A command may also come with a transaction that its caller has lent (`lent`): the same code runs it within a savepoint.
 Its answer is kept under its idempotency key, and workers are woken, exactly if the caller commits.
 
-What is not pretty: reactions run once per group, so what only they can refuse is found out by running commands alone.
+What is ugly: reactions run once per group, so if one of them refuses, the commands are run alone to find the cause.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -34,7 +33,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from interlock.core.exclude import run_excluding
-from interlock.core.failures import TRIES, Spoilt, explain, log_bug
+from interlock.core.failures import TRIES, Spoilt, explain, log_bug, log_trouble
 from interlock.core.fast_path import PlainReports, declare_report, look_ahead
 from interlock.core.fast_submit import write_alike_units
 from interlock.core.group_reads import Prefetches, declare_reads, load_for_group
@@ -54,7 +53,6 @@ from interlock.store.ids import Ids, OutOfIds
 from interlock.store.observer import Observers, notify, time_call
 from interlock.store.unit_of_work import Picks, UnitOfWork, open_unit_of_work
 
-log = logging.getLogger("interlock.core")
 A = TypeVar("A")
 Verbs = Mapping[type[Command[Any]], Callable[[UnitOfWork, Any], Any]]
 IDS_PER_ROW = 3  # a unit, its first attempt and their lane
@@ -131,8 +129,7 @@ class Committer:
                 if hopeless or not left:
                     raise explain(error) from error
                 if isinstance(error, Unavailable):
-                    facts = {"error": str(error)}
-                    log.warning("database connection lost, reconnecting: error=%s", error, extra={"facts": facts})
+                    log_trouble("database connection lost, reconnecting", error)
                     self.reconnect()
 
     def run_once(self, group: list[PendingCommand]) -> list[Result]:
@@ -223,10 +220,7 @@ class Committer:
         try:
             time_call(self.observers, "on_commit", len(tx.changes.written), call=self.connection.commit)
         except LostCommit as lost:
-            facts = {"error": str(lost)}
-            log.warning(
-                "COMMIT got no answer, looking up whether it was committed: error=%s", lost, extra={"facts": facts}
-            )
+            log_trouble("COMMIT got no answer, looking up whether it was committed", lost)
             if not was_committed(tx, self.reconnect, TRIES):
                 raise Unavailable(f"the database went away in COMMIT: {lost}") from lost
         except BaseException:

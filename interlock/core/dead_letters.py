@@ -1,4 +1,4 @@
-"""Dead letters: what is kept of a unit that has run out of attempts, time or hope."""
+"""What a dead letter records of a unit that was given up."""
 
 from typing import Any
 

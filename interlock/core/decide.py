@@ -1,4 +1,4 @@
-"""Decisions: a verdict from outside (approve, reject, plan, merge …) fires the move that the lifecycle lists for it."""
+"""Decisions from outside (approve, reject, plan, merge …): each fires the transition that the lifecycle lists."""
 
 from interlock.core.advance import Stamp, advance, make_stamp
 from interlock.core.cancel import make_standing

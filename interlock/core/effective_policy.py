@@ -1,4 +1,4 @@
-"""What a unit was promised: its lifecycle's rules, with what its own policy changes."""
+"""The effective policy of a unit: the rules of its lifecycle, overridden by its own."""
 
 from dataclasses import replace
 from functools import lru_cache

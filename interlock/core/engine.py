@@ -1,4 +1,4 @@
-"""The engine: what clients send commands to. It has the committers, their threads, the readers and the wake-ups."""
+"""The engine, to which clients send commands. It owns the committers, their threads, the readers and the wake-ups."""
 
 import logging
 import os

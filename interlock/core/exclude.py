@@ -1,4 +1,4 @@
-"""Finding the units of which a claim or a tick fails, so that it can be run again without them.
+"""Find the units that make a claim or a tick fail, and run it again without them.
 
 What Python finds out of a unit is known at once (`CannotProceed`). What the database refuses names no unit, so the
 units that were picked are tried in halves, each in a transaction that is rolled back, until the bad ones are known.

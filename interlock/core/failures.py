@@ -1,4 +1,4 @@
-"""Errors that the committer meets: which may pass, which are bugs, and what the caller is told of them."""
+"""Errors in the committer: which are worth a retry, which are bugs, and what the caller gets."""
 
 import logging
 from typing import Any
@@ -39,6 +39,11 @@ def log_bug(command: Command[Any], error: Exception) -> None:
         facts = {"command": kind, "unit": unit, "tenant": command.tenant, "error": repr(error)}
         text = "command=%s tenant=%s failed: %r"
         log.error(text, named, command.tenant, error, exc_info=bug, extra={"facts": facts})
+
+
+def log_trouble(text: str, error: Exception) -> None:
+    """Logs that the database or a channel failed, where we go on by ourselves."""
+    log.warning("%s: error=%s", text, error, extra={"facts": {"error": str(error)}})
 
 
 def explain(error: Exception) -> Exception:

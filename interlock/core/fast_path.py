@@ -1,4 +1,4 @@
-"""The fast path: plain units are granted and finished by lists, a question and an act for hundreds of them.
+"""The fast path: grant and finish hundreds of plain units with a few statements.
 
 What is here
 ------------

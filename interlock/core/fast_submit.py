@@ -1,4 +1,4 @@
-"""The fast path of submits: plain units that differ in nothing but their input are born by lists.
+"""The fast path of submits: make plain units that differ only in their input, as lists.
 
 The first unit of its kind is made by the verb (`submit.py`), with all checks and hooks. If it was born plain, its birth
 is kept: all other work of that kind, in this command and in later ones, makes rows that are equal to it but for the id,

@@ -1,4 +1,4 @@
-"""What the commands of a group read, fetched for all of them at once."""
+"""Read what all commands of a group need in one query."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial

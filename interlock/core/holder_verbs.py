@@ -1,4 +1,4 @@
-"""What a holder says beside the life of its lease: it gives units back, has something remembered, enters a phase."""
+"""Verbs of a lease holder besides start, heartbeat and finish: release, notes, artifacts, phases."""
 
 from hashlib import sha256
 

@@ -1,4 +1,4 @@
-"""Answers that are kept, so that a command which comes twice under one key is carried out once."""
+"""Idempotency: keep the answer of a command under its key, so that it is carried out once."""
 
 from hashlib import sha256
 from typing import Any

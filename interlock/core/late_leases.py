@@ -1,4 +1,4 @@
-"""Whose lease was taken: what its holder still has to say of its work is taken for a while, though it moves nothing."""
+"""Reports under a lease that was lost: accepted for a while as evidence, without changing a state."""
 
 from interlock.core.lease_secrets import hash_secret
 from interlock.kernel.commands import LeaseRef

@@ -1,4 +1,4 @@
-"""The secrets of leases: made from a claim's nonce, which only the worker knows, and kept as hashes."""
+"""Lease secrets: derived from a nonce that only the worker knows, and stored as hashes."""
 
 from functools import lru_cache
 from hashlib import blake2b, sha256

@@ -1,4 +1,4 @@
-"""Leases: how a worker comes to speak for a unit, what it may say, and how its time with the unit ends.
+"""Leases: grant, start, heartbeat, finish and end; every message under a lease is judged here.
 
 The life of a lease
 -------------------

@@ -1,4 +1,4 @@
-"""Listeners: one reader looks for what is new, and tells everybody who listens."""
+"""Listeners: one reader polls for news and passes it to everybody who listens."""
 
 import asyncio
 from collections.abc import Sequence

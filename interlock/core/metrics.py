@@ -1,4 +1,4 @@
-"""Counts of what happened, which any process may bring up to date and none owns."""
+"""Update the counters of metrics; any process may do it."""
 
 from interlock.kernel.commands import CountEvents
 from interlock.store.queries.metrics import add_event_counts

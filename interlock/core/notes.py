@@ -1,4 +1,4 @@
-"""What is remembered beside the events: it moves nothing, and no version counts it.
+"""Notes: heartbeats, progress, votes and other records that change no state and no version.
 
 Verbose notes are kept for a while, which each tenant may choose. What it chose is read again every few seconds, not
 for every note: a beat shall cost no question.

@@ -1,4 +1,4 @@
-"""What operators do to units that others made."""
+"""Verbs of operators: requeue, rerun, bury, revoke, force."""
 
 from interlock.core.advance import Stamp, advance, make_stamp, move_along
 from interlock.core.cancel import make_standing

@@ -1,4 +1,4 @@
-"""What a holder says of the end of its work: checked, recognised when it is said again, and kept."""
+"""Check and store the outcome of an attempt, and recognise one that is sent twice."""
 
 from hashlib import sha256
 from typing import Any

@@ -1,4 +1,4 @@
-"""Commands that wait for their answers: how they are put into groups, and how a group is answered."""
+"""Commands that wait for an answer: how they are grouped, and how a group is answered."""
 
 from collections import deque
 from collections.abc import Callable, Sequence

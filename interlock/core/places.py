@@ -1,4 +1,4 @@
-"""Places: the names of children in their parents, and needs by such names.
+"""Names of children in their parents, and needs by such names.
 
 A child may have a name in its parent (`Work.step`; in a run of steps also its ref), and no other child of that parent
 ever has it: work of the same name is that child, so that a page of a graph may be sent twice. Other children need it

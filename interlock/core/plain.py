@@ -1,4 +1,4 @@
-"""Plain units: nothing follows from their grant and their success but their own events.
+"""Plain units: from their grant and success nothing follows for other units.
 
 `unit.plain` says so, and the fast path (`fast_path.py`) asks for it under the lock. It is decided at the birth of a
 unit, and ends when somebody attaches something to the unit: a child, or another unit that needs it. It never comes

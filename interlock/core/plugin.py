@@ -1,4 +1,4 @@
-"""A plugin: one object that lists everything which a kind of work adds to the core.
+"""What a plugin is: one object that lists everything that a kind of work adds to the core.
 
 The core knows the law and nothing else. What workflows, schedules or mutexes need beyond it they say here, and whoever
 assembles an engine (`interlock.plugins`) gives it the list. The core imports no plugin, and plugins know each other

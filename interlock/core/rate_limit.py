@@ -1,4 +1,4 @@
-"""How often a tenant asks in a minute, counted in the store, so that it is right whichever server is asked."""
+"""Request rates of tenants, counted in the store, so that all servers share them."""
 
 from interlock.kernel.commands import Admission, Admit
 from interlock.store.queries.api_keys import count_requests

@@ -1,4 +1,4 @@
-"""Questions to the database: a few connections answer them, several at a time, each within its time limit.
+"""Read-only queries: a pool of connections with a time limit per query.
 
 A question takes one connection for one read-only transaction, so that everything in its answer is from one moment.
 While all connections are taken, the next question waits for one. A question that has a limit is stopped by the

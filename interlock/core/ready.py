@@ -1,4 +1,4 @@
-"""Making a unit ready: it waits for nothing any more, and may be claimed, or decided, from now on."""
+"""Make a unit ready: it waits for nothing any more and can be claimed or decided."""
 
 from interlock.core.advance import Stamp, advance, change
 from interlock.kernel.rows import Unit

@@ -1,4 +1,4 @@
-"""Run now: an operator ends the delay of a unit that waits for its time."""
+"""Run now: an operator ends the delay of a unit."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Which reactions of plugins serve a kind of transition: each is asked once for each kind that an engine meets."""
+"""Which reactions of plugins serve a kind of transition, cached per kind."""
 
 from interlock.store.hooks import MoveKind
 from interlock.store.unit_of_work import UnitOfWork

@@ -1,4 +1,4 @@
-"""Stamps: who moves a unit, and why."""
+"""Stamps: who made a transition, and why."""
 
 from typing import Any
 

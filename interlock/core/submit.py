@@ -1,4 +1,4 @@
-"""Making units: one or many in one command, all of them or none."""
+"""Submit: make one or many units in one command, all of them or none."""
 
 from collections.abc import Sequence
 from operator import attrgetter

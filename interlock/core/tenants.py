@@ -1,4 +1,4 @@
-"""Tenants: what each is called, and how much of its work may be held and may wait at a time."""
+"""Tenants: their names, and limits of running and waiting work."""
 
 import msgspec
 

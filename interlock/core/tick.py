@@ -1,4 +1,4 @@
-"""Ticks: whoever has the database lets time pass, for all of its tenants.
+"""Ticks: let time pass for all tenants; any process with the database may send them.
 
 Nobody is elected for it. What is due is locked by one tick and skipped by the others, so several processes that tick
 are as good as one. `interlock serve`, `interlock up` and `interlock worker` tick; a program that only submits does not.
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import Protocol, TypeVar
 
+from interlock.core.failures import log_trouble
 from interlock.core.timers import run_timers
 from interlock.core.validation import check_range
 from interlock.kernel.commands import Command, Tick
@@ -63,7 +64,7 @@ class Ticker:
                 self.failed = False
             except Exception as error:  # a thread that ends would let no time pass any more, and tell nobody
                 if not self.failed:
-                    log.warning("tick failed: error=%s", error, extra={"facts": {"error": str(error)}})
+                    log_trouble("tick failed", error)
                 self.failed = True
 
     def tick_all(self) -> None:

@@ -1,4 +1,4 @@
-"""Timers of units: leases that have expired, delays that have passed, deadlines that ran out.
+"""Timers of units: expired leases, delays that have passed, deadlines.
 
 Every deadline but the end of a lease is a column of a unit, and `wake_at` is the earliest of them. A tick fires what is
 due, and so does every claim before it chooses: nobody is elected for it, and a lost tick costs nothing but time.

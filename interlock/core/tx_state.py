@@ -1,4 +1,4 @@
-"""What verbs and reactions of the core keep for one transaction, beside the rows: asked for by `tx.state(Class)`."""
+"""Objects in which verbs and reactions keep state for one transaction: `tx.state(Class)`."""
 
 from collections import deque
 from dataclasses import dataclass, field

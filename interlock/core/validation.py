@@ -1,4 +1,4 @@
-"""Checks of what commands say: a wrong value is refused with a message that names the allowed ones.
+"""Validate commands: a wrong value is refused with a message that says what is allowed.
 
 The small checks come first (a name, a number, a choice, JSON), then `check_work`, which decides whether a piece of work
 could ever be done. Every check returns nothing, and raises InterlockError if the value is not allowed.

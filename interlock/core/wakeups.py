@@ -1,4 +1,4 @@
-"""Wake-ups: whoever waits for work, for the end of a unit, or for news of what it holds is woken after a commit.
+"""Wake-ups: after a commit, wake whoever waits for work, for the end of a unit, or for a call to a worker.
 
 In this process a subscription is notified at once; other processes are told over the store's channel (NOTIFY on
 PostgreSQL, a look at the file on SQLite). A wake-up is never a promise: it may come for nothing, and a lost one costs
@@ -11,6 +11,7 @@ from threading import Condition, Event, Lock, Thread
 from types import TracebackType
 from typing import NamedTuple
 
+from interlock.core.failures import log_trouble
 from interlock.core.tx_state import WorkerCalls
 from interlock.kernel.errors import StoreError
 from interlock.store.connection import Queue, WakeupChannel
@@ -22,12 +23,6 @@ LANES_MAX = 100_000  # remembered
 BETWEEN = 0.005  # seconds between two messages to other processes: what is to be told meanwhile is told at once
 RECONNECT = 1.0  # seconds before a broken channel is tried again
 log = logging.getLogger("interlock.core")
-
-
-def log_channel_failure(error: Exception) -> None:
-    """Logs that messages of other processes do not arrive. Until the channel is open again, polling replaces it."""
-    facts = {"error": str(error)}
-    log.warning("wake-up channel failed, falling back to polling: error=%s", error, extra={"facts": facts})
 
 
 class Subscription:
@@ -99,7 +94,7 @@ class WakeupHub:
                 try:
                     self.channel.listen(fresh)
                 except StoreError as error:
-                    log_channel_failure(error)
+                    log_trouble("wake-up channel failed, falling back to polling", error)
                     self.broken = True
             if self.channel and "wake-up listener" not in self.threads:
                 self.start("wake-up listener", self.run_listener, self.channel)
@@ -220,7 +215,7 @@ class WakeupHub:
                     queues = channel.receive(self.watched_queues, LOOK)
             except StoreError as error:
                 if not self.broken:
-                    log_channel_failure(error)
+                    log_trouble("wake-up channel failed, falling back to polling", error)
                 self.broken = True
                 with self.changed:
                     self.changed.wait_for(lambda: self.ending, RECONNECT)

@@ -1,4 +1,4 @@
-"""Units that cannot be granted, or that time cannot move: they are withheld, so that their neighbours are not.
+"""Withhold units that cannot be granted or moved, so that their neighbours are not held up.
 
 A claim and a tick pick units that nobody named. If one of them fails, the command as a whole would fail, and the next
 one would pick the same unit again: one bad row would stop its queue for ever. So the command is undone, the bad unit is

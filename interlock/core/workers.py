@@ -1,4 +1,4 @@
-"""Who holds leases: workers, each a unit with a lifecycle of its own and a row that says what it can do."""
+"""Workers: each is a unit with a lifecycle, and a row that says what it can do."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,1 +1,1 @@
-"""The pages: what runs and why, for people, in the process that serves the API."""
+"""The web pages, served by the process that serves the API."""

@@ -1,4 +1,4 @@
-"""Many jobs at once: a page that shows what would be cancelled or done again, and what comes of confirming it.
+"""Bulk cancel and requeue: a preview page, and the result after it was confirmed.
 
 What is shown can be out of date when it is confirmed. Then nothing is done, and the page says what has changed. Whoever
 confirms the same preview twice gets the same answer twice, and it is done once.

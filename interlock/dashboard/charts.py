@@ -1,4 +1,4 @@
-"""Charts as SVG, made by the server: sparks, stacked bars by time, and bars of shares.
+"""Charts as SVG, rendered on the server: sparklines, stacked bars by time, bars of shares.
 
 Pure: equal numbers, equal text. No attribute `style` is used, and no colour says anything alone: the parts of a stack
 have patterns besides, each step has its numbers as a hint, and pages have a table of them.

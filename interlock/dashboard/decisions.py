@@ -1,4 +1,4 @@
-"""What a decision will do: which steps start, and what becomes of the run, in words for the person who decides."""
+"""Preview of a decision: which steps would start, and what would become of the run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""The page of a job or a run: with its lifecycle lit, what happened, and how it stood at an earlier version."""
+"""The page of a job: its lifecycle diagram, its events, and its state at an earlier version."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The lists of jobs and runs: filters as chips, the same list as a command, and rows that can be chosen."""
+"""Lists of jobs and runs: filters, the equivalent command, and rows that can be selected."""
 
 import shlex
 from collections.abc import Sequence

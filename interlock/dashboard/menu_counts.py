@@ -1,4 +1,4 @@
-"""The numbers beside entries of the menu: what waits for a person, and dead letters. They come from the counters.
+"""Counts in the menu: approvals that wait, and dead letters. They are read from counters.
 
 They are read once a second for all who look at a tenant. What has happened since is counted before, as far as one step
 of that goes; while more is left there are no numbers, because they would be wrong.

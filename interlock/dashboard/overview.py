@@ -1,4 +1,4 @@
-"""The overview: how the work goes now, and how it went in the last hour, day or week."""
+"""The overview page: the present state, and the last hour, day or week."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A page, an action of a page, and what every request to one goes through.
+"""What a page and an action of a page are, and the checks that every request to one passes.
 
 A page is data, as an operation of the API is: a path, the scope that it needs, a function that gathers what it shows,
 and a template. It reads and acts only by asking operations of the API, in the name of the key that signed in: so

@@ -1,4 +1,4 @@
-"""The panels of a job and of a run, from rows: how it stood at a version, its timeline, its tabs, the waterfall.
+"""Panels of a job or run, made from rows: state at a version, timeline, tabs, waterfall.
 
 Everything here is a function of what was read, so that a page shows of the past exactly what events tell of it.
 """

@@ -1,4 +1,4 @@
-"""Templates become text: everything is escaped, times are relative with the instant as a hint, JSON is coloured."""
+"""Render templates: everything is escaped, times are relative with the exact time as a hint, JSON is coloured."""
 
 from datetime import UTC, datetime
 from functools import cache

@@ -1,4 +1,4 @@
-"""The page of a run: as that of a job, and with all below it.
+"""The page of a run: that of a job, and everything below the run.
 
 It has the graph or the tree, a waterfall, what it cost, and a slider over the events of the whole tree.
 """

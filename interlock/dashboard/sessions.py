@@ -1,4 +1,4 @@
-"""Who looks at a page: a cookie that stands for a key, and tokens by which a form is known to come from our own page.
+"""Sessions: a cookie that stands for an API key, and tokens against forms from other sites.
 
 A cookie says which key it is of, until when it is good, and a nonce; it is signed by the seal of the key, which
 changes when the key gets another secret. Nothing is stored: a key that is revoked, expired or rotated ends its sessions

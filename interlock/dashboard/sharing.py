@@ -1,4 +1,4 @@
-"""Pages that many people look at are made once for all of them.
+"""Render a page once for all people who look at it.
 
 Open pages are told of changes at common instants, `CHANGE_SECONDS` apart. Whoever then asks for a page says which
 instant it was told of, and those who look at the same page with the same key share one answer: it was begun after that

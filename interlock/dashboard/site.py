@@ -1,4 +1,4 @@
-"""All pages and actions in one table, and the routes that are made of it."""
+"""One table of all pages and actions, and the routes made from it."""
 
 import mimetypes
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

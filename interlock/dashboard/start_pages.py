@@ -1,4 +1,4 @@
-"""Starting a job or a run from a form: a field for each stored parameter, and what is wrong with one beside it.
+"""Forms that start a job or a run: one field per stored parameter, with its error beside it.
 
 A task's parameters are stored with the kinds of JSON that each takes, and as its program writes them; from that text
 come the values that may be chosen and the default. A workflow takes what the tasks of its steps take and no step gives.

@@ -1,4 +1,4 @@
-"""The pages of what runs the work: workers, schedules, lifecycles; finding something, and who one is."""
+"""Pages of workers, schedules and lifecycles, the search, and who is signed in."""
 
 from typing import Any
 from urllib.parse import quote

@@ -1,4 +1,4 @@
-"""Inputs and results on a page: coloured if they are small; large ones are folded, with a link to the whole."""
+"""Show inputs and results: small ones coloured, large ones folded with a link to the whole."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""The pages of the day: the inbox, dead letters and queues."""
+"""The pages of the inbox, dead letters and queues."""
 
 import asyncio
 from collections import Counter

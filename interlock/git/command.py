@@ -1,4 +1,4 @@
-"""How git is run: with a cleared environment, without hooks and prompts, within a time, and so that nothing is left.
+"""Run git: cleared environment, no hooks, no prompts, a time limit, and nothing left behind.
 
 What git does depends on much that the caller does not see: the configuration of the system, of the user and of the
 repository, variables, hooks, attributes. A repository may belong to somebody who is trusted less than the program that

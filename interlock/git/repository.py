@@ -1,4 +1,4 @@
-"""A repository: revisions, trees, diffs, branches, merges without a checkout, worktrees, and a dirty tree as a commit.
+"""A git repository: revisions, trees, diffs, branches, merges without a checkout, worktrees, commits.
 
 Everything here waits for git in the caller's thread; an async program calls it by `asyncio.to_thread`. Branches are
 moved by compare-and-swap: a branch that somebody else moved meanwhile is left as it is (`BranchMoved`).

@@ -1,4 +1,4 @@
-"""Keys: how a program across the network shows for which tenant it speaks, and what it may ask."""
+"""API keys as data: how a key is spelled, and its scopes."""
 
 import re
 from hashlib import sha256

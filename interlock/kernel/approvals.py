@@ -1,4 +1,4 @@
-"""What waits for a person, and whose word counts; pure, and from the lifecycles' own data."""
+"""Who may decide on an approval, and how many votes it takes. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

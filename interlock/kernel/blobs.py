@@ -1,4 +1,4 @@
-"""Blobs by name: how bytes are named, and what stands in a row for a JSON text that is kept as a blob."""
+"""References to blobs: how bytes are named, and what a row holds in place of a large value."""
 
 import re
 from typing import NamedTuple

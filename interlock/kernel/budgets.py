@@ -1,4 +1,4 @@
-"""Budgets: amounts of money, tokens, steps, time and other units, as whole numbers of the smallest part that counts."""
+"""Budgets: amounts of money, tokens, steps and time, as whole numbers of the smallest unit."""
 
 from collections.abc import Mapping
 from math import isfinite

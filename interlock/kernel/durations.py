@@ -1,4 +1,4 @@
-"""Lengths of time as people write them (`500ms`, `60s`, `1h 30m`), kept as integer microseconds."""
+"""Durations as people write them (`500ms`, `60s`, `1h 30m`), as integer microseconds."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Every refusal that Interlock gives on purpose, in one place."""
+"""All errors that Interlock raises on purpose."""
 
 
 class InterlockError(Exception):

@@ -1,4 +1,4 @@
-"""What units of a family mean to each other: children to a parent, a parent to its children, an attempt to its job."""
+"""Parents and children: how an end of one counts for the other."""
 
 from dataclasses import dataclass
 

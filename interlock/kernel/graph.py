@@ -1,4 +1,4 @@
-"""Questions about directed graphs, given as pairs of nodes."""
+"""Directed graphs as pairs of nodes: cycles, order, successors."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence

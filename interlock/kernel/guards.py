@@ -1,4 +1,4 @@
-"""The guards that a lifecycle file may name: what the engine asks before it makes a move, and which function asks it.
+"""Guards that a lifecycle file may name, and the function that checks each.
 
 A guard that refuses is a law of the verb, one that chooses is a line of the policy; a file only says where they hold.
 Functions are named as text, because the kernel knows nothing of what is built on it; a test resolves every name.

@@ -1,4 +1,4 @@
-"""Ids as people see them: the lifecycle and a short word, as in `job_4r1`."""
+"""Format and parse ids, such as `job_4r1`."""
 
 from interlock.kernel.errors import Unknown
 

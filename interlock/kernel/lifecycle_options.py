@@ -1,4 +1,4 @@
-"""What a lifecycle file says beside its table: roll-up, cancel, budgets, backoff and leases."""
+"""Options of a lifecycle file: roll-up, cancel, budgets, backoff and leases."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum, auto

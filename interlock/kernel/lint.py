@@ -1,4 +1,4 @@
-"""What a lifecycle must satisfy before anything runs on it: one function per rule."""
+"""Rules that a lifecycle must satisfy before anything runs on it: one function per rule."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

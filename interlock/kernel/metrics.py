@@ -1,4 +1,4 @@
-"""What is counted of events, by metric and labels; no process counts by itself, so all of them tell the same."""
+"""Metrics by name and labels, counted from events in the database, so that all processes agree."""
 
 from bisect import bisect_left
 from collections import Counter

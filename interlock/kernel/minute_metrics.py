@@ -1,4 +1,4 @@
-"""What is counted of events by minute and by hour, for charts: ends, failed attempts, how much there is, and times.
+"""Metrics by minute and by hour, for charts: ends, failed attempts, amounts and times.
 
 `ended` counts units by the category that they ended in, `failures` attempts by their error, `wait` and `run` the times
 of attempts by queue, in the buckets of the metrics. `level` is what came minus what left, by category (and `workers`):

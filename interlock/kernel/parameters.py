@@ -1,4 +1,4 @@
-"""The parameters of a task as they are stored: names, and which kinds of JSON each takes; pure.
+"""Stored parameters of a task: names, and the kinds of JSON that each takes. Pure.
 
 A program checks arguments against the types of its handler. Who submits without the program knows only what is stored,
 so what is checked there is coarser: every name is known, none is missing, and each value is of a kind that the

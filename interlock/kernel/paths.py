@@ -1,4 +1,4 @@
-"""Paths: every way in which one act can take a unit through its lifecycle.
+"""Transition paths: every way in which one act can take a unit through its lifecycle.
 
 A path is a list of hops that are made at once. A hop is an edge of the unit, an edge of its lease, or both: a claim
 makes the unit `assigned` and grants its lease; a retry ends the attempt and completes the lease, or revokes it, and

@@ -1,4 +1,4 @@
-"""The plan of a graph of tasks: order, stages, width, critical path, what is blocked, and how long it will take.
+"""The plan of a graph of tasks: order, stages, width, critical path, blocked tasks, estimated duration.
 
 Everything here takes time in proportion to tasks and needs, so that a graph of 100,000 tasks is planned in a second. A
 graph is a mapping from each task to the tasks that it needs; needs that are no tasks of the graph are left out. Times

@@ -1,4 +1,4 @@
-"""The policy: which trigger of a lifecycle it is that has happened, and who may speak for a unit.
+"""The policy: pure functions that choose a trigger (retry, fail, dead letter) and judge a lease.
 
 A verb knows what happened ("the holder says that it failed"), a lifecycle knows where triggers lead. Between them
 somebody must say which trigger it is: `retry` while attempts are left, `exhaust` or `fail` when none is. That is here

@@ -1,4 +1,4 @@
-"""What the database holds, one class per table: the order of the fields is the order of the columns."""
+"""The rows of the database: one class per table, fields in the order of the columns."""
 
 from operator import methodcaller
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""Text that comes from anywhere, made fit to be stored; pure."""
+"""Make any text fit to be stored. Pure."""
 
 CUT = "\n… {left:,} bytes were cut here …\n"
 

@@ -1,4 +1,4 @@
-"""How long things take: the backoff before a retry, the terms of a lease, and the deadlines of states."""
+"""Durations that policy needs: backoff before a retry, terms of a lease, deadlines of states."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""WfFormat, the JSON in which recorded workflows are published (versions 1.3 to 1.6), read as a graph of tasks; pure.
+"""Read WfFormat (versions 1.3 to 1.6), the JSON of published workflow recordings, as a graph of tasks. Pure.
 
 Up to 1.4 a workflow has one list of tasks, which name each other. From 1.5 on what is to be done (`specification`) and
 what was (`execution`) are two lists, and tasks have ids. A need may be told by either end: by `parents` of the one task

@@ -1,4 +1,4 @@
-"""Conditions on outputs, as `when` says them: `test.passed and build["size"] < 500`. Pure, and nothing is ever run.
+"""Conditions of `when`: `test.passed and build["size"] < 500`. Parsed and evaluated, never executed.
 
 A name is an earlier step's output or an argument of the run; dots and brackets go into it. What is not there is null,
 and two things that cannot be compared are not less, nor more, than each other.

@@ -1,4 +1,4 @@
-"""Work that names other work of the same request: in which order it is made, and what is done again with a step."""
+"""Order and needs of the steps of one request, and what is run again together with a step."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 

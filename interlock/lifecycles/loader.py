@@ -1,4 +1,4 @@
-"""Reads a lifecycle file, and refuses a faulty one with every reason at once."""
+"""Load a lifecycle file; a faulty one is refused with all its faults at once."""
 
 import re
 import tomllib

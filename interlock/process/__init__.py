@@ -1,4 +1,4 @@
-"""Running a command in a process tree of its own, of which nothing is left when it has ended."""
+"""Run a command in a process tree of its own, of which nothing is left when it has ended."""
 
 from interlock.process.masking import Masker, mask
 from interlock.process.run import ProcessEnd, ProcessLimits, arun, run

@@ -1,4 +1,4 @@
-"""Masking: secrets are taken out of a stream of bytes, wherever the stream is cut into chunks.
+"""Mask secrets in a stream of bytes, also across chunks.
 
 A secret can begin in one chunk and end in the next. So the end of a chunk that could be the beginning of a secret is
 held back, and nothing else is: output that has nothing of a secret passes at once. Occurrences that overlap are masked

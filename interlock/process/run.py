@@ -1,4 +1,4 @@
-"""Running a command to its end, with limits: `run` waits in the caller's thread, `arun` on an event loop.
+"""Run a command to its end, with limits: `run` blocks, `arun` does not.
 
 The command runs below a supervisor (`supervisor.py`), which holds its whole process tree. It gets the environment that
 is listed and no other, standard input from a file, and a pipe for each of its outputs. Here the pipes are read, secrets

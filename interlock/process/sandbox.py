@@ -1,4 +1,4 @@
-"""Bubblewrap: the command sees the system read-only, its own directory, and no other process.
+"""The bubblewrap sandbox: a read-only system, one writable folder, no other processes.
 
 Whether it works depends on the machine: the program may be missing, and many kernels and containers forbid user
 namespaces. So it is tried once per directory before it is used, and whoever runs a command says which of the two he

@@ -1,4 +1,4 @@
-"""The supervisor of one command: a small process between the program that wants it and what it starts.
+"""The supervisor: a small process between us and a command, which ends the whole process tree.
 
 It is run as a script, without the package and without the environment of its starter. Why a process of its own:
 

@@ -1,1 +1,1 @@
-"""Everything over the wire: the HTTP API, who may use it, and how it is started safely."""
+"""The HTTP server: the API, authentication, and a safe start."""

@@ -1,4 +1,4 @@
-"""Who acts is the server's word: a request acts as its key, and for somebody else only where the key may vouch.
+"""Who a request acts as: its key, or another actor if the key may vouch.
 
 A key has a name and roles. Whatever a body or a command says of an actor, a voter or roles is the key's own, or it is
 vouched for: then the event names the person as its actor and the key as `vouched_by`. Rules that count people (four

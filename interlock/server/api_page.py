@@ -1,4 +1,4 @@
-"""The page on which the API can be tried: drawn from the OpenAPI text, with nothing from elsewhere."""
+"""The page to try the API on: made from the OpenAPI text, without files from elsewhere."""
 
 import re
 from base64 import b64encode

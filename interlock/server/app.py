@@ -1,4 +1,4 @@
-"""The server as an ASGI application: one route per operation, the OpenAPI text, and the page to try it on."""
+"""The ASGI application: one route per operation, the OpenAPI text, and the page to try it on."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Who asks: a key is looked up, and what is known of it is believed for less than a second."""
+"""Authentication: look up an API key, and cache it for less than a second."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

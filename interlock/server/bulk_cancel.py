@@ -1,4 +1,4 @@
-"""Cancel or requeue many jobs over HTTP: the first request is told how many a filter means, the second confirms those.
+"""Bulk cancel and requeue over HTTP: the first request returns a count, the second confirms it.
 
 Jobs move while somebody looks at the count. So the token holds the ids that were counted: the second request cancels
 those of them that the filter still means, and never one that was not counted. Of requeue likewise, with dead letters.

@@ -1,4 +1,4 @@
-"""What somebody sees before many jobs are changed: those that are meant, in groups, and what is left out and why."""
+"""Previews of bulk actions: what would be changed, in groups, and what is left out and why."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

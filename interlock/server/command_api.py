@@ -1,4 +1,4 @@
-"""What programs ask in their own words: commands and views as the client has them, each under its scope."""
+"""Commands and views of the engine over HTTP, for our own client, each under its scope."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Confirmations: what a caller was shown before many units are changed, as a signed token that they send back."""
+"""Signed tokens that confirm a bulk action: they hold what the caller was shown."""
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode

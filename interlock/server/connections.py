@@ -1,4 +1,4 @@
-"""Connections that end in time: one that asks nothing, and one whose request never comes whole.
+"""Time limits of connections: idle ones, and requests that do not arrive whole, are closed.
 
 uvicorn ends a connection that was silent after an answer. It waits for ever for a first request, for headers that
 come byte by byte, and for the rest of a body. Here one timer stands behind each connection, and always for the thing

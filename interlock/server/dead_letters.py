@@ -1,4 +1,4 @@
-"""Dead letters over the wire: looked at, and done again in bulk once somebody has confirmed what they saw."""
+"""Dead letters over HTTP: list, show, and requeue in bulk after a confirmation."""
 
 from hashlib import sha256
 

@@ -1,4 +1,4 @@
-"""From a refusal to what is answered: a status, a code for programs, a text for people, and never a traceback."""
+"""Translate an error into a status, a code for programs and a text for people, never a traceback."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One reader for all streams of events: it asks once for every tenant what has moved, and hands new events around.
+"""One reader for all event streams: it reads new events once, and hands them to every stream.
 
 A stream reads the past by itself, and then subscribes behind the last event that it has sent.
 

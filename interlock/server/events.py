@@ -1,4 +1,4 @@
-"""The feed over HTTP: what happened to all jobs, runs and steps of a tenant, in pages or as it happens."""
+"""The feed of events over HTTP: in pages, or as a stream."""
 
 import weakref
 from collections.abc import AsyncIterator, Callable

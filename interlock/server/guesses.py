@@ -1,4 +1,4 @@
-"""What somebody may have meant by a field that there is not."""
+"""Guess which field a caller meant by one that does not exist."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches

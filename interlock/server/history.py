@@ -1,4 +1,4 @@
-"""How the work of a tenant went, for charts."""
+"""History of a tenant's work over HTTP, for charts."""
 
 from interlock.client.history import RANGES, History, read_history
 from interlock.server.errors import ApiError

@@ -1,4 +1,4 @@
-"""Jobs over the wire, and every other unit: submit, look, cancel, do again."""
+"""Jobs, runs and steps over HTTP: submit, list, show, cancel, rerun."""
 
 from collections.abc import Container, Mapping, Sequence
 from typing import Any

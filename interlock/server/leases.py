@@ -1,4 +1,4 @@
-"""One message of a holder about one unit: what is said under a lease that is over is a 409, never a success."""
+"""Messages of a worker under one lease over HTTP: under a lease that is over the answer is 409."""
 
 from typing import Annotated, Any, Literal
 

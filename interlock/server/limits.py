@@ -1,4 +1,4 @@
-"""How much of the server one key, one address or one connection may have."""
+"""Limits per key, per address and per connection."""
 
 import ipaddress
 from collections import deque

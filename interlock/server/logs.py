@@ -1,4 +1,4 @@
-"""The server's log: each line says in plain words what happened, with its facts as key=value and as JSON fields."""
+"""The server's log lines: plain words, then facts as key=value and as JSON fields."""
 
 import logging
 from typing import Any

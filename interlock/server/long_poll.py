@@ -1,4 +1,4 @@
-"""Waiting for work over the wire: a worker is told when a queue of its has got some, or that it is called."""
+"""Long polls of workers: answered when a queue has work, or when the worker is called."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What Prometheus is told of a tenant: counted in the database, so that every server says the same."""
+"""Prometheus metrics of a tenant, counted in the database, so that every server answers the same."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate

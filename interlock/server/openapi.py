@@ -1,4 +1,4 @@
-"""The OpenAPI text of the API, made from its operations and from the lifecycles."""
+"""The OpenAPI text, made from the operations and the lifecycles."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

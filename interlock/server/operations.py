@@ -1,4 +1,4 @@
-"""A request, and an operation of the API: data from which routes, the OpenAPI text and the tests are made."""
+"""What an operation of the API is: data from which routes, the OpenAPI text and tests are made."""
 
 import asyncio
 import secrets

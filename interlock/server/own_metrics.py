@@ -1,4 +1,4 @@
-"""What this server's process does, for Prometheus: commands, commits and statements by duration.
+"""Prometheus metrics of this process: commands, commits and statements by duration.
 
 The numbers come from an observer of the engine (`store/observer.py`). They are of one process and begin at zero with
 it; those of `metrics.py` are counted in the database and are the same at every server. Commands are shown to their own

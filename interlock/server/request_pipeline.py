@@ -1,4 +1,4 @@
-"""What every request goes through: the key, the scope, the query and the body, the call, the response, the log."""
+"""The steps of every request: key, scope, rate, query and body, the call, the response, the log line."""
 
 import logging
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What may be asked: bodies and queries, every field with its bounds, and the commands that they mean."""
+"""Structs of request bodies and queries: every field with its bounds, and the command made from them."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal

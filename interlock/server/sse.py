@@ -1,4 +1,4 @@
-"""Events as they happen: server-sent events that go on where the last connection ended."""
+"""Server-sent events, resumed where the last connection ended."""
 
 import weakref
 from collections.abc import AsyncIterator, Callable

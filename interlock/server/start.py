@@ -1,4 +1,4 @@
-"""How the server is started: only where it is safe, and until somebody says stop."""
+"""Start the server where that is safe, and run it until a signal stops it."""
 
 import asyncio
 import ipaddress

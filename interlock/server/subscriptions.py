@@ -1,4 +1,4 @@
-"""Who waits at a server for work: what happens between two of its requests is kept for a while."""
+"""Subscriptions of workers at the server: a wake-up between two long polls is kept for a while."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Whether a certificate and its private key can be served: asked before anybody connects."""
+"""Check a certificate and its private key before the server starts."""
 
 import ssl
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""All SQL: the schema, the guard inside the database, and how to reach the two databases."""
+"""All SQL: the schema, the guard inside the database, and the two drivers."""

@@ -1,4 +1,4 @@
-"""Moves become acts: what a transaction did to its units, grouped so that one row tells of all that moved alike.
+"""Acts: moves of units, grouped so that one row records all that moved alike.
 
 `advance` records a move for each unit, with the round in which it happened: a consequence is in a later round than its
 cause, and a unit's second move in a later round than its first. A flush makes acts of each round and writes the rounds

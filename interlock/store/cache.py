@@ -1,4 +1,4 @@
-"""What an engine remembers from one transaction to the next. Each committer has such a cache for its connection."""
+"""What an engine remembers between transactions; each committer has its own cache."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar

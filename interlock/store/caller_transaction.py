@@ -1,4 +1,4 @@
-"""A connection that is a caller's own: what is done on it stands or falls with their transaction."""
+"""A connection that belongs to a caller: our writes are committed or rolled back by the caller."""
 
 import sqlite3
 import sys

@@ -1,4 +1,4 @@
-"""What a database says of itself: its tables, our rights, and a lock that keeps other migrations away."""
+"""Read the database's catalogue: tables and rights; and lock out other migrations."""
 
 from interlock.store.connection import Connection
 

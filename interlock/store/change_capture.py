@@ -1,4 +1,4 @@
-"""Which rows a connection to SQLite has written and committed, for those who ask the laws after every commit."""
+"""Capture which rows of SQLite a commit wrote, for checks after every commit."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Proof of a commit whose answer was lost: a row that the transaction wrote is looked up in the database."""
+"""Find out whether a COMMIT without an answer was committed, by a row that it wrote."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What the two databases have in common: the seam is the statement, never the operation.
+"""The interface of a connection, which SQLite and PostgreSQL implement.
 
 A connection carries statements out. What an engine remembers between transactions is in `store/cache.py`, and what one
 transaction knows in `store/unit_of_work.py`.

@@ -1,4 +1,4 @@
-"""What would hurt later: settings that lose commits, roles that may too much, a guard that is not what we ship.
+"""Checks of `interlock db doctor`: unsafe settings, roles with too many rights, a changed guard.
 
 A check is a function of a connection that yields sentences; each says what is wrong and what to do. To add one, write
 it and name it in CHECKS (both databases) or POSTGRES_CHECKS.

@@ -1,4 +1,4 @@
-"""What a transaction writes: its acts round by round, of everything else one statement per table, counters last."""
+"""Flush a transaction: acts round by round, then one statement per table, counters last."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Whether a database is guarded as this program would have it: what is gone, switched off, changed or added.
+"""Compare the guard of a database with the shipped one: what is missing, disabled, changed or added.
 
 Asked are the items of the inventory, the edges and paths of the lifecycles, and on PostgreSQL the rights of roles and
 whether triggers fire at all. What the owner may have on purpose is no finding: indexes, tables and functions of its

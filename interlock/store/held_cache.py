@@ -1,4 +1,4 @@
-"""Held units as this engine left them, so that whoever ends one need not read it again."""
+"""Cache of held units, so that whoever ends one need not read it again."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock

@@ -1,4 +1,4 @@
-"""Where plugins take part in a transaction of the engine: lists of functions, called in the order of the list."""
+"""Hooks: the lists of functions through which plugins take part in a transaction."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple

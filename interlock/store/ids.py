@@ -1,4 +1,4 @@
-"""Where the ids of units and notes come from: blocks of them, each taken once."""
+"""Ids of units and notes, taken from the database in blocks."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

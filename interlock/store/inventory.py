@@ -1,4 +1,4 @@
-"""What guards a database, item by item, as its catalogue tells it; and what the program ships.
+"""List what guards a database, from its catalogue and from the shipped files.
 
 An item has a name for people ("trigger guard_event on event") and facts, which are compared by digest. The facts are
 those that every supported version of PostgreSQL spells alike. What SQLite should have is read from a database in memory

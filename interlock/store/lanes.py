@@ -1,4 +1,4 @@
-"""The lanes that there are, remembered between transactions, because a lane never changes once it is committed."""
+"""Cache of lanes: a lane never changes once it is committed."""
 
 from bisect import bisect_left
 from collections.abc import Iterable

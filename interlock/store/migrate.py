@@ -1,4 +1,4 @@
-"""Brings a database to the present schema: numbered SQL files, and the edges and paths of the lifecycles."""
+"""Migrate a database: run the numbered SQL files, and install the paths of the lifecycles."""
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence

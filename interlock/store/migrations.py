@@ -1,4 +1,4 @@
-"""The numbered SQL files, as they are run on each database."""
+"""The numbered SQL files, for each of the two databases."""
 
 import re
 from pathlib import Path

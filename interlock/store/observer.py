@@ -1,4 +1,4 @@
-"""Whoever wants to know what the engine does: metrics, traces and logs hang here. While nobody observes, it is free."""
+"""Observers: metrics, traces and logs hang here; without one, observing costs nothing."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence

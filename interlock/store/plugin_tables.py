@@ -1,4 +1,4 @@
-"""Tables that plugins bring: made once, next to the core's, and kept apart by tenant as those are."""
+"""Tables of plugins: created once, and separated by tenant as those of the core."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The queries that commands declare ahead: they are sent with BEGIN, so that all of them cost one round trip.
+"""Queries that commands declare ahead: sent with BEGIN, so that they cost one round trip.
 
 A query that is declared and not run costs the server some work; one that is run and not declared, a round trip. The
 transaction finds what was prefetched by the query object and its parameters.

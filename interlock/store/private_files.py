@@ -1,4 +1,4 @@
-"""Files that only their owner may read or write: databases, archives, anchors and keys; and which file it was."""
+"""Files that only their owner may read or write, and a check that a file is still the same."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Queries as objects: written once, run by a verb, and known by themselves when they were sent ahead."""
+"""Query objects: written once, run by verbs, and matched as objects when they were prefetched."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar

@@ -1,4 +1,4 @@
-"""A database that was brought back from a backup, or copied into another server, is told so before it is used.
+"""Declare that a database was restored from a backup or copied, before it is used.
 
 What happened after the backup is gone, and nobody in the database knows of it: workers hold leases that it never
 granted, or has never heard the end of; cursors and anchors name events that are no more. On PostgreSQL another server

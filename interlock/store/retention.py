@@ -1,4 +1,4 @@
-"""What leaves the database, and in which order, so that the guard agrees."""
+"""Delete archived rows, in an order that the guard allows."""
 
 from collections.abc import Container, Iterator, Sequence
 

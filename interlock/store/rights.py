@@ -1,4 +1,4 @@
-"""Who may do what on PostgreSQL: the roles, their rights, and the path along which our functions find names.
+"""Roles and rights on PostgreSQL, and the search path of our functions.
 
 All of it is put right at the end of every upgrade, for everything that the migrations have made: no migration speaks of
 roles. The roles are optional. Where the owner may not make them, the database works for the owner alone, and

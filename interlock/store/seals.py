@@ -1,4 +1,4 @@
-"""Seals: a chain over the acts of each tenant, made after they are committed.
+"""Seals: a hash chain over the committed acts of each tenant.
 
 Whoever ticks seals what no open transaction can come before any more, in the order of the acts' ids, which is the
 order in which every reader sees them. Each act's digest is rolled into the root before it, so a root stands for all

@@ -1,4 +1,4 @@
-"""The unit of work: one open transaction. It is read into memory, changed there, and written by a flush.
+"""The unit of work: one open transaction. Rows are read into memory, changed there, and written by a flush.
 
 What is here
 ------------

@@ -1,4 +1,4 @@
-"""From a URL to a connection: `sqlite:///path`, `sqlite://:memory:` or `postgresql://…`."""
+"""Parse a database URL: `sqlite:///path`, `sqlite://:memory:` or `postgresql://…`."""
 
 from importlib import import_module
 from types import ModuleType

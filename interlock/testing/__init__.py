@@ -1,4 +1,4 @@
-"""For tests of programs that use Interlock: a virtual clock, and a worker that does one thing at a time."""
+"""For tests of programs that use Interlock: a virtual clock, and a worker that is driven step by step."""
 
 from interlock.testing.replay import ReplayDiffers
 from interlock.testing.scripted_model import ScriptedModel, usage_of

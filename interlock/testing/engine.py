@@ -1,4 +1,4 @@
-"""An engine that stands still: no thread, and no clock but the one that it is given."""
+"""An engine without threads, whose clock is set by the test."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future

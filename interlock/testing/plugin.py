@@ -1,4 +1,4 @@
-"""What pytest gets from Interlock: the fixture `interlock_app`."""
+"""The pytest plugin of Interlock: the fixture `interlock_app`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""Replays: the handler of an agent runs on what a run has recorded. No model, no tool and no money.
+"""Replay an agent's handler on a recorded run, without calling models or tools.
 
 Every step, effect, question and child is answered from the record. What the record has not, or has otherwise, is a
 difference: it fails the test before any of it is called. So is a result that is another one, or something recorded that

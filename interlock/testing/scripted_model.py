@@ -1,4 +1,4 @@
-"""A model that follows a script: for tutorials and tests of agents, without a key and without money."""
+"""A fake model that answers from a script, for tutorials and tests of agents."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A stage: an app on a database of its own, a clock that moves when it is told to, and a worker that can be lost."""
+"""The stage for tests of users: an app on its own database, a clock that the test moves, workers that can be lost."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""A worker that does one thing at a time, here and now: it runs jobs through the same pipe as the real one."""
+"""A worker for tests that runs one job at a time when told to, through the same pipe as the real worker."""
 
 import asyncio
 import contextvars

@@ -1,1 +1,1 @@
-"""What runs jobs: a loop that claims, runs and reports under leases, beside the engine or far from it."""
+"""The worker: claims jobs, runs their handlers under leases, and reports; beside the engine or over HTTP."""

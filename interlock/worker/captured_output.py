@@ -1,4 +1,4 @@
-"""The output of a handler's process: what it prints, and what the programs print that it starts, goes to its job's log.
+"""Capture the output of a handler's process, and of programs that it starts, into the log of its job.
 
 While a handler runs, the two output descriptors of its process are the ends of pipes. A thread copies what comes out of
 them to where the process wrote before, and to the log of the job. What the handler prints itself is copied at once, so

@@ -1,4 +1,4 @@
-"""The process of handlers: it runs one job after another, and ends with its worker."""
+"""The process that runs handlers: one job after another, until its worker ends."""
 
 import asyncio
 import contextvars

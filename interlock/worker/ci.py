@@ -1,4 +1,4 @@
-"""The runner of CI on one machine: it plans runs, and runs their jobs, each attempt in a worktree of its own.
+"""The runner of CI on one machine: it plans runs, and runs their jobs, each attempt in its own worktree.
 
 Both are tasks of the worker that a command such as `interlock ci run` starts. A job's handler is plain, and so runs in
 a thread: a lost lease does not stop it in the middle. It asks whether it should stop, stops its step (TERM, a grace,

@@ -1,4 +1,4 @@
-"""Artifacts of CI jobs: the files that its globs match, as one archive, kept as a blob by its digest."""
+"""Artifacts of CI jobs: the files that match its globs, packed as one archive and stored as a blob."""
 
 import gzip
 import os

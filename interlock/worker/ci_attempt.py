@@ -1,4 +1,4 @@
-"""One attempt of a CI job, from the acknowledgement of its lease to its end.
+"""One attempt of a CI job: from the acknowledgement of its lease to its end.
 
 In order, it acknowledges its lease (STARTING), checks its files out, runs its steps (RUNNING), keeps its artifacts
 (UPLOADING), and ends. How it ended is said as what was seen: the stage, the step, the exit code or signal and the last

@@ -1,4 +1,4 @@
-"""What an attempt of a CI job writes: its log, and the last lines of it, which are shown while it runs."""
+"""Output of a CI attempt: its log, and the last lines of it, which are shown while it runs."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""How a run is planned: the commit is read here, and a process with limits makes the plan of it."""
+"""Plan a CI run: read the commit here, and make the plan in a process with limits."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The steps of a CI job: commands in a worktree, one after another, each in its time, and what runs afterwards.
+"""Steps of a CI job: commands in a worktree, one after another, each with a time limit; then cleanup steps.
 
 A step that is to stop gets TERM, then a grace, then KILL. Of the time that a job has to stop in, its step has one half,
 and what runs afterwards the other; the rest is left for the answer.

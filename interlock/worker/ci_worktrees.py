@@ -1,4 +1,4 @@
-"""How the jobs of a repository are run on one machine, and the worktrees in which they are."""
+"""Worktrees of CI jobs on one machine, and the settings that all jobs of a repository share."""
 
 import os
 import shutil

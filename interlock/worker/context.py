@@ -1,4 +1,4 @@
-"""What a handler may ask of its job while it runs."""
+"""The context that a handler gets: its job, lease, steps, log, progress and signals."""
 
 import asyncio
 import logging

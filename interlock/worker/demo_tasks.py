@@ -1,4 +1,4 @@
-"""A few tasks to try: one that greets, one that takes its time, one that fails at first, one that never works."""
+"""Tasks to try: one that greets, a slow one, a flaky one, one that always fails."""
 
 import asyncio
 import time

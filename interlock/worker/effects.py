@@ -1,4 +1,4 @@
-"""`ctx.effect(name, call, check=…)`: a call to the outside that is never repeated in silence.
+"""`ctx.effect(name, call, check=…)`: call an outside system, and never repeat the call unnoticed.
 
 Before the call it is recorded that it begins, after it its result. A worker that is lost in between leaves an effect
 that is *open*: nobody knows whether the call took place. The next attempt asks `check`; without one, a person is asked

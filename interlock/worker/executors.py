@@ -1,4 +1,4 @@
-"""Where a handler runs: on the loop, in a thread, or in a process of its own."""
+"""Where handlers run: on the event loop, in a thread, or in a process."""
 
 import contextvars
 from collections.abc import Awaitable

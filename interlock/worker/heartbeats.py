@@ -1,4 +1,4 @@
-"""Heartbeats, from a thread of their own: a handler that blocks the worker's loop does not cost the worker its leases.
+"""Send heartbeats from a thread of their own, so that a handler that blocks the loop does not lose the leases.
 
 The thread does three things: it sends the heartbeats that are due, it applies at once what was answered to them (a
 lease that is longer, or one that is lost), and it watches over the loop. What an answer asks of a handler is done on

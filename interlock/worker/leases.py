@@ -1,4 +1,4 @@
-"""The worker's own leases: until when it may speak for a job, by its own clock.
+"""Leases as the worker knows them: until when it may speak for a job, by its own clock.
 
 Two clocks matter. The store's clock decides when a lease is over; every claim and every heartbeat is answered with how
 long the lease lasts from then on. The worker's own clock must never allow more than that. So it counts the time of a

@@ -1,4 +1,4 @@
-"""A worker: it claims what it has room for, runs it, and reports in bulk; one heartbeat renews all its leases.
+"""The worker: it claims what it has room for, runs it and reports in bulk; one heartbeat renews all its leases.
 
 `run` is the whole life of a worker, top down: connect, register, serve, stop. While it serves, four loops run beside
 each other: `claim_until_stopped` claims jobs and starts them (each is an asyncio task that runs the pipe of

@@ -1,4 +1,4 @@
-"""What an attempt knows of the budget of its run: `ctx.left("usd")`, `ctx.spent`, and when it must wait for an answer.
+"""The budget as a handler sees it: `ctx.left("usd")`, `ctx.spent`, and when it must wait for an answer.
 
 The engine counts. What is known here is what the grant said and what this attempt has told since: enough to choose how
 much a call may cost, and to wait once a soft cap is reached.

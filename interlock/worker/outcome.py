@@ -1,4 +1,4 @@
-"""How an attempt ended: a return value or an exception becomes what the engine is told."""
+"""Turn a return value or an exception of a handler into the outcome that is sent to the engine."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What handlers print in threads and on the loop is in the logs of their jobs, too.
+"""Copy what handlers print on the loop and in threads into the logs of their jobs.
 
 They share the outputs of the process, and whose line one is, is known by a context variable: the worker sets it before
 it calls a handler, and it goes with coroutines, tasks and `asyncio.to_thread`. While a worker runs, `sys.stdout` and

@@ -1,4 +1,4 @@
-"""Handlers in processes of their own: spawned, each the leader of a group, used for one job after another."""
+"""Run handlers in processes of their own: spawned, each the leader of a group, reused for many jobs."""
 
 import asyncio
 import os

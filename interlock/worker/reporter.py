@@ -1,4 +1,4 @@
-"""Reports to the engine what has started, what was noted or logged and what has ended, many of them together.
+"""Report starts, notes, logs and ends of jobs to the engine, many in one message.
 
 An end is reported at once; a start or a note within REPORT_AFTER, so that a job which ends by then is started and
 finished in one transaction. At most AT_ONCE reports are on their way at a time, and never two about the same job: an

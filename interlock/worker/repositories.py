@@ -1,4 +1,4 @@
-"""Repositories of a worker: a worktree for each attempt, a commit at its end, merges, and the end of a workstream.
+"""Git repositories of a worker: a worktree per attempt, a commit at its end, merges, and cleanup.
 
 Each attempt of work with a repository gets a worktree of its own, in a folder beside the repository. When its handler
 has returned, what changed there is committed, the commit is kept under the attempt's own reference

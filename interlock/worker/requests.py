@@ -1,4 +1,4 @@
-"""What a step or an effect asks for (`of=`), and how it is told that another attempt asked for something else."""
+"""What a step or an effect was asked (`of=`), and the error if another attempt asked something else."""
 
 from difflib import unified_diff
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""How a worker sends commands: until each has an answer, however long the database is away.
+"""Send commands of a worker until each has an answer, however long the database is away.
 
 A worker's command that is sent twice is done once and answered twice, so whatever got no answer is sent again.
 """

@@ -1,4 +1,4 @@
-"""Jobs that are shell commands, on workers that were started for them.
+"""Run shell commands as jobs, on workers started with --shell.
 
 The command runs below a supervisor of its own (`interlock.process`), with a listed environment: a few variables that
 programs need, those of the worker that were named when it was started, those of the job, and what the job is. Its

@@ -1,4 +1,4 @@
-"""How a worker stops: a list of steps, each one line in the log.
+"""Shut down a worker: a list of steps, each with one line in the log.
 
 `Worker.stop` is called by a signal or by an operator's drain: nothing more is claimed or started. When the claimer has
 ended, `stop_gracefully` gives back what has not started, lets what runs end within the grace, stops what still runs,

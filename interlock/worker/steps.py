@@ -1,4 +1,4 @@
-"""`ctx.step(name, fn)`: done once, however often the job is tried.
+"""`ctx.step(name, fn)`: run a function once, however many attempts the job has.
 
 The grant of an attempt has a page of what earlier ones recorded. A step that is not on it is asked for when the handler
 comes to it, with those that were recorded after it, so a handler that does again what it did before reads each page

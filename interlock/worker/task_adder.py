@@ -1,4 +1,4 @@
-"""How the handler of a task adds tasks to its workstream, under its lease: `ctx.add`."""
+"""`ctx.add`: add tasks to the workstream of the running task, under its lease."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Lets time pass: a worker beside a database sends a tick for every tenant that has something due."""
+"""Send ticks: a worker beside a database sends one for every tenant that has something due."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Time limits of handlers: whoever runs for too long is cancelled.
+"""Cancel handlers that run longer than their time limit.
 
 Handlers of one limit run out of time in the order in which they began, so one timer per limit is enough, and a handler
 that ends in time costs a place in a dictionary and no timer of its own.

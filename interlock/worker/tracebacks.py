@@ -1,4 +1,4 @@
-"""Tracebacks of handlers: formatted whatever the exception is like, bounded, and without secrets.
+"""Format tracebacks of handlers: bounded, without secrets, whatever the exception does.
 
 A traceback begins with the handler: the frames of the worker that called it say nothing to its author. An error of ours
 that no handler of a user has seen, such as the end of a command, has none. What a user's

@@ -1,4 +1,4 @@
-"""How a handler makes children of its job and waits for them: `ctx.spawn`, `ctx.ask`.
+"""`ctx.spawn` and `ctx.ask`: make children of the job and wait for them.
 
 A handler that waits raises `Await`, which ends its attempt here: the job is parked, and nothing of it is left in this
 process. It is called again from its beginning when what it waits for is there; what it recorded before (steps,

@@ -1,4 +1,4 @@
-"""Watches over the worker's loop from another thread, and names the handler that blocks it."""
+"""Watch the worker's event loop from another thread, and log the handler that blocks it."""
 
 import asyncio
 import sys

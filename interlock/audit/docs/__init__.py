@@ -1,1 +1,1 @@
-"""Lifecycles for readers: pages, drawings, and plain data for other programs."""
+"""Lifecycles for readers: pages, diagrams, and plain data for other programs."""

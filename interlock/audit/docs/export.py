@@ -1,4 +1,4 @@
-"""Lifecycles as plain data for other programs: one entry for each single hop."""
+"""Export lifecycles as plain data: one entry per single transition."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Draws lifecycles: Mermaid, tables and whole pages, from the data that runs."""
+"""Render the page of a lifecycle: Mermaid diagram and tables, from the data that runs."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

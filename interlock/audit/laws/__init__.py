@@ -1,4 +1,4 @@
-"""The laws: what is true of the database at every commit, checked whole or after each change."""
+"""The laws: statements that are true of the database at every commit."""
 
 from interlock.audit.laws.rows import Broken as Broken
 from interlock.audit.laws.rows import audit as audit

@@ -1,4 +1,4 @@
-"""What an audit asks of the database itself, beside its units: is its file whole, and is it guarded as shipped?"""
+"""Check the database itself: is the file undamaged, and is the guard the one that is shipped?"""
 
 from collections.abc import Iterable, Iterator, Mapping
 

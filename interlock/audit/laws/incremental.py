@@ -1,4 +1,4 @@
-"""The laws, asked after every commit of what it wrote: as strict as asking all of everything, and many times faster."""
+"""Check the laws after each commit, for what it wrote: as strict as checking everything, and much faster."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

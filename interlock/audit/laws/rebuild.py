@@ -1,4 +1,4 @@
-"""What the events of a unit make of its row: the row can be thrown away, and built again from them."""
+"""Rebuild the row of a unit from its events, and compare."""
 
 from collections.abc import Iterable, Iterator
 

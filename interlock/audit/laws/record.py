@@ -1,4 +1,4 @@
-"""Laws of the record itself, of its paths, acts, leases and seals.
+"""Laws of the record: paths, acts, leases and seals.
 
 Acts are what their digests say, moved the units that they list, and granted the leases that there are; seals are those
 of the acts below them.

@@ -1,4 +1,4 @@
-"""Sentences that are true of the database at every commit, asked of every event and every row that it holds."""
+"""Laws of events and rows: one function per law."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from hashlib import sha256

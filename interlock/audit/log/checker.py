@@ -1,4 +1,4 @@
-"""Checks a transition log in one pass: shape, legality, invariants and order in time."""
+"""Check a transition log in one pass: format, legality, invariants and order in time."""
 
 import sys
 from collections import deque

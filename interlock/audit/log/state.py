@@ -1,4 +1,4 @@
-"""The data of a log's check: its lines, the machines they move, and every entity in about twenty bytes."""
+"""The state of a log check: lines, lifecycles, and each entity in about twenty bytes."""
 
 import codecs
 import re

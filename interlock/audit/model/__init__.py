@@ -1,1 +1,1 @@
-"""The model check: everything that can happen to one unit is explored."""
+"""The model check: explores everything that can happen to one unit."""

@@ -1,4 +1,4 @@
-"""Explores everything that can happen to one unit between two workers, and has each step judged."""
+"""Explore everything that can happen to one unit between two workers, and check every step."""
 
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""One unit, its lease and the rules of the engine as a machine that can be explored.
+"""The model: one unit, its lease and the rules of the engine as a state machine.
 
 `Core` is what the database would hold. Every action asks `policy` and the lifecycle, as the engine does;
 where the engine must act and the table lists no move, `Refused` is raised.

@@ -1,4 +1,4 @@
-"""What `lifecycle check` proves: the promises, asked of every step and of every core that is reached."""
+"""The properties that `interlock lifecycle check` proves."""
 
 from collections.abc import Callable
 

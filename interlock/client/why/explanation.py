@@ -1,4 +1,4 @@
-"""Why a job, run or step is where it is: its state, what may move it on, and which condition keeps it."""
+"""The explanation: the state, the transitions that may come, and the condition that keeps it."""
 
 from collections.abc import Mapping
 

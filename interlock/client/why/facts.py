@@ -1,4 +1,4 @@
-"""What is known about a job, run or step that bears on its state, read from one snapshot of the database."""
+"""The facts that an explanation needs, read from one snapshot of the database."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which condition keeps a job, run or step where it is: the first that holds, with its values."""
+"""The reasons why something waits: the first condition that holds, with its values."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

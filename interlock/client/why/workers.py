@@ -1,4 +1,4 @@
-"""Who could take a unit that waits for a worker, what keeps each of them from it, and how it is with a worker."""
+"""Which workers could take a job and what keeps each of them from it; and the state of a worker."""
 
 import msgspec
 

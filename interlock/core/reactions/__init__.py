@@ -1,4 +1,4 @@
-"""What follows from a transition: everything that one unit's move means to others, run until nothing more follows.
+"""Reactions: what follows from a transition for other units, run until nothing more follows.
 
 A verb moves the units that it was asked about, and no others. What that means to the rest is the business of reactions:
 functions over what has moved, in a fixed order, in files of their own. A round is

@@ -1,4 +1,4 @@
-"""Followers: a unit that follows its child (a CI job its attempts) makes the moves that the child makes."""
+"""Followers: a unit that follows its child (a CI job its attempts) makes the same transitions."""
 
 import msgspec
 

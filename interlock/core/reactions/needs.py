@@ -1,4 +1,4 @@
-"""Needs: a unit waits until all units that it needs have succeeded, or ended where that is enough.
+"""Needs: a unit waits until the units that it needs have succeeded, or ended where that is enough.
 
 A need that can never be met any more is lost: the unit that has it is cancelled, with that reason, and so are those
 that need it in turn; nothing waits for a clock. There are two exceptions. The children of a parent that judges by its

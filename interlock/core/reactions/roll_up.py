@@ -1,4 +1,4 @@
-"""Families: parents count their children and do what these say; what is left of an ended family is stopped."""
+"""Families: parents count their children and end with them; what is left of an ended family is stopped."""
 
 from interlock.core.advance import Stamp, advance
 from interlock.core.cancel import keep_cancel, request_cancel

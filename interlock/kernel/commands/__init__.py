@@ -1,4 +1,4 @@
-"""Everything that can be asked for, as frozen data, by subject."""
+"""All commands, as frozen data, by subject."""
 
 from interlock.kernel.commands.agents import Fork as Fork
 from interlock.kernel.commands.api_keys import CreateKey as CreateKey

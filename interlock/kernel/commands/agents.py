@@ -1,4 +1,4 @@
-"""What is asked of agent runs, beside what is asked of any run."""
+"""Commands of agent runs."""
 
 import msgspec
 

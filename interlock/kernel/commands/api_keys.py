@@ -1,4 +1,4 @@
-"""Keys of programs that ask over HTTP. Only the digest of a secret is ever told here."""
+"""Commands of API keys. Only digests of secrets are in them."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""A word from outside about a unit that waits for it."""
+"""Commands that decide on a unit from outside."""
 
 from collections.abc import Collection
 

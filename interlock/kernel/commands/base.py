@@ -1,4 +1,4 @@
-"""What all commands have: who asks, for which tenant, and why. `Command[A]` is answered with an `A`."""
+"""What all commands share: actor, tenant, reason. `Command[A]` is answered with an `A`."""
 
 from collections.abc import Collection, Sequence
 from enum import Enum

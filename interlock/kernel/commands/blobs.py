@@ -1,4 +1,4 @@
-"""Blobs: bytes that are kept beside the database."""
+"""Commands of blobs."""
 
 from interlock.kernel.commands.base import Command, Route
 

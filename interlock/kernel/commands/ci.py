@@ -1,4 +1,4 @@
-"""What is asked of CI runs, beside what is asked of any run."""
+"""Commands of CI runs."""
 
 from interlock.kernel.commands.base import Command, Route, Standing
 from interlock.kernel.commands.submit import Work

@@ -1,4 +1,4 @@
-"""What a worker asks under a lease, or to get one."""
+"""Commands of workers: claims, and messages under a lease."""
 
 from collections.abc import Sequence
 

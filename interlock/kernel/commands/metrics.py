@@ -1,4 +1,4 @@
-"""What is counted of events."""
+"""Commands that count events for metrics."""
 
 import msgspec
 

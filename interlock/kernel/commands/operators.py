@@ -1,4 +1,4 @@
-"""What an operator asks of one unit."""
+"""Commands of operators about one unit."""
 
 from collections.abc import Mapping
 from typing import Any

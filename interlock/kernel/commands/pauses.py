@@ -1,4 +1,4 @@
-"""What an operator asks of a queue, a task, or a unit with all below it: to start nothing for a while."""
+"""Commands that pause and unpause a queue, a task, or a unit with all below it."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Schedules, which make units at their instants."""
+"""Commands of schedules."""
 
 from interlock.kernel.commands.base import Command, Planned, Route
 from interlock.kernel.commands.submit import Submitted, Work

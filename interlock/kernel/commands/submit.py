@@ -1,4 +1,4 @@
-"""Units are made."""
+"""Commands that make units."""
 
 from collections.abc import Iterator
 from contextlib import suppress

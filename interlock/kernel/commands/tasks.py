@@ -1,4 +1,4 @@
-"""What a task takes, and by which rules its jobs are done."""
+"""Commands that store definitions of tasks."""
 
 from interlock.kernel.commands.base import Command, Planned, Route
 from interlock.kernel.commands.submit import Work

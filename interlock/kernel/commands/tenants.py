@@ -1,4 +1,4 @@
-"""Tenants: their names, their limits, and how often they ask."""
+"""Commands of tenants: names, limits, rates."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Time passes."""
+"""The command that lets time pass."""
 
 from interlock.kernel.commands.base import Command, Route
 

@@ -1,4 +1,4 @@
-"""Workers come and go."""
+"""Commands that register and drain workers."""
 
 from collections.abc import Collection
 

@@ -1,4 +1,4 @@
-"""Templates of runs, and what a run waits for."""
+"""Commands of workflow templates and signals."""
 
 from interlock.kernel.commands.base import Command, Planned, Route, Standing
 from interlock.kernel.commands.submit import Work

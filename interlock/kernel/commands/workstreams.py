@@ -1,4 +1,4 @@
-"""What is asked of the tasks of a workstream, beside what is asked of any job."""
+"""Commands about tasks of a workstream."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""PostgreSQL: many writers, told apart by row locks, each tenant behind row-level security."""
+"""PostgreSQL: many writers with row locks, each tenant behind row-level security."""
 
 from interlock.store.postgres.connection import PostgresConnection
 

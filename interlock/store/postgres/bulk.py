@@ -1,4 +1,4 @@
-"""Many rows as few parameters: what they share is sent once, what some of them share is named, the rest is in arrays.
+"""Bulk statements of PostgreSQL: shared values are sent once, the rest as arrays.
 
 Rows of one batch differ in an id and a hash, and in a few words that go together. Reading and writing the same words a
 thousand times would cost more than everything else about them.

@@ -1,4 +1,4 @@
-"""PostgreSQL: many writers, told apart by row locks, each tenant behind row-level security."""
+"""A connection to PostgreSQL, our own or a caller's."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""PostgreSQL's driver: how a connection is made, what its errors mean, and statements that are sent in pipelines.
+"""The PostgreSQL driver: connecting, error classes, and statements sent in pipelines.
 
 What is here
 ------------

@@ -1,4 +1,4 @@
-"""How processes on one PostgreSQL tell each other that a queue has got work."""
+"""Wake-ups between processes on PostgreSQL: LISTEN and NOTIFY."""
 
 import time
 from collections.abc import Callable, Iterable

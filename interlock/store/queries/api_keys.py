@@ -1,4 +1,4 @@
-"""Keys of tenants, and how often tenants ask, as the database keeps them."""
+"""Queries of API keys, and of request rates."""
 
 from interlock.kernel.rows import Key
 from interlock.store.connection import Connection

@@ -1,4 +1,4 @@
-"""What a claim takes: the most urgent units that its worker can do, with a fair share for each of its queues."""
+"""The claim query: the most urgent units that a worker can do, with a fair share per queue."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""Dead letters: found in the order in which they died, with what was told of their end."""
+"""Queries of dead letters, in the order in which they died."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What an audit reads of the record itself: paths, acts and what is kept apart from them, leases and seals."""
+"""Queries of the audit about the record: paths, acts, leases and seals."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple

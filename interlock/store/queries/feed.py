@@ -1,4 +1,4 @@
-"""The feed: what happened to all units of a tenant, in the order of commits, behind a cursor.
+"""The feed query: all events of a tenant in commit order, after a cursor.
 
 A cursor names the store, an act and a place in that act: `1f0c5a9e77d2.4711.3`. Nothing ever comes in before it. On
 PostgreSQL an act's id begins with the number of its transaction, and only acts below the oldest open transaction are

@@ -1,4 +1,4 @@
-"""What waits for a unit: those that need its success, or its end."""
+"""Queries of the units that wait for a unit: for its success, or for its end."""
 
 from collections.abc import Sequence
 

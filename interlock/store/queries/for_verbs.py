@@ -1,4 +1,4 @@
-"""The questions that verbs ask of the database, each with a plan that a test looks at."""
+"""Queries that verbs run inside a transaction; a test checks the plan of each."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

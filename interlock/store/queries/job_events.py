@@ -1,4 +1,4 @@
-"""The events of a job as document 002 lists them: its moves, and beats, renewals and compensations, which are notes.
+"""The events of a job as document 002 lists them, heartbeats and renewals included.
 
 The view `job_event` says the same of all jobs. It would read every beat of every worker for one job: a beat is one note
 of a worker for all that it holds. Here only those workers are asked that held the job, and only about that time.

@@ -1,4 +1,4 @@
-"""Large values of a unit: what its row says of them is replaced by what they are."""
+"""Load large values of a unit from its blobs."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Lists of units, the newest first, that read little more than they show, however many units there are."""
+"""Lists of units, the newest first; they read little more than they show."""
 
 from collections.abc import Container, Iterable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Counts that the database keeps for all processes, what they are taken from, and what is gauged."""
+"""Queries of the counters that all processes share, and of gauges."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

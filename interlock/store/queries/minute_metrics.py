@@ -1,4 +1,4 @@
-"""What is kept by minute and by hour: added with the counters, read for charts, and forgotten when its time is over."""
+"""Counters by minute and by hour, for charts, and their retention."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""What is read of leases that are over: how they ended, and which attempt they were of."""
+"""Queries of ended leases: how each ended, and of which attempt it was."""
 
 OLD_LEASE = """
 SELECT until, ended_at FROM lease WHERE unit = :unit AND tenant = :tenant AND secret = :secret ORDER BY id DESC LIMIT 1

@@ -1,4 +1,4 @@
-"""What is read of places and needs: names in a parent, who waits for whom, and the results of what a unit needs."""
+"""Queries of names in a parent, of needs, and of the results of what a unit needs."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

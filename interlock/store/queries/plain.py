@@ -1,4 +1,4 @@
-"""What the fast path reads: plain units that may be granted, or that are held, many in one question.
+"""Queries of the fast path: many plain units at once.
 
 Nothing but what an act and an answer need is read, and no row becomes an object. What these questions leave out is no
 business of the fast path: the verbs decide about it, unit by unit.

@@ -1,4 +1,4 @@
-"""What earlier attempts of a unit recorded for later ones: the last checkpoint, and steps, a page at a time.
+"""Queries of what earlier attempts recorded: the last checkpoint, and steps, page by page.
 
 A unit may have thousands of steps. Whoever is granted it gets a page of them, and reads the others when it needs them.
 """

@@ -1,4 +1,4 @@
-"""Reading without a lock, for those who look and change nothing."""
+"""Read-only snapshots, without locks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

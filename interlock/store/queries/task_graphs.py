@@ -1,4 +1,4 @@
-"""What is read of a graph of tasks below one parent: the tasks that count, their needs, and who could run them."""
+"""Queries of a graph of tasks: tasks that count, needs, and workers that could run them."""
 
 from collections.abc import Collection
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Tenants and their limits: how much of a tenant's work is held or waits, and how much of it may be."""
+"""Queries of tenants: limits, and how much work is held and waits."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What people ask to see of many units at once: whatever rests in some states, and a unit with all below it."""
+"""Queries of many units: those in given states, and a unit with all below it."""
 
 from collections.abc import Sequence
 

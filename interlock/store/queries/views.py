@@ -1,4 +1,4 @@
-"""What people ask to see of one tenant: one unit, or many, with what is written beside them.
+"""Queries of one tenant's units for people: one unit, or many, with notes and artifacts.
 
 Every view names its tenant itself: PostgreSQL hides the rows of others, a SQLite file does not.
 """

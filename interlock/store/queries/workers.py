@@ -1,4 +1,4 @@
-"""What people ask to see of one worker: itself, what it holds, and which leases it lost."""
+"""Queries of one worker: the worker, what it holds, and which leases it lost."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Many rows in one statement of SQLite: what they share is given once, and the rest row by row."""
+"""Bulk statements of SQLite: shared values are bound once, the rest row by row."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache

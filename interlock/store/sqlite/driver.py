@@ -1,4 +1,4 @@
-"""SQLite's driver: how a file is opened, what its errors mean, and our statements in its spelling."""
+"""The SQLite driver: opening a file, error classes, and the spelling of our statements."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Looking at a SQLite file for work that another process made available."""
+"""Wake-ups between processes on SQLite: watch the file for new work."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping

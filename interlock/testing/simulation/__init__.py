@@ -1,4 +1,4 @@
-"""A whole system in one process, from one number: the same seed has the same history, everywhere."""
+"""Simulation: a whole system in one process, made from one seed; the same seed gives the same history everywhere."""
 
 from interlock.testing.simulation.runner import Report, simulate
 

@@ -1,4 +1,4 @@
-"""Who asks things of the system in a simulation: people, programs and raw workers, each with a will of its own."""
+"""Clients of a simulation: people, programs and raw workers that send commands."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""What goes wrong in a simulation: the kinds, which of them a seed switches on, and when they strike."""
+"""Faults of a simulation: which kinds a seed switches on, and when they happen."""
 
 import random
 from collections import Counter

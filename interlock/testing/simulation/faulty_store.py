@@ -1,4 +1,4 @@
-"""A SQLite store that fails as it is told to: refusals, deadlocks, lost answers, and the death of its process."""
+"""A SQLite store that fails on purpose: refusals, deadlocks, lost answers, a killed process."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

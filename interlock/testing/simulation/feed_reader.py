@@ -1,4 +1,4 @@
-"""Who reads the feed of events in a simulation: in pages of any size, and now and then again from a cursor it kept."""
+"""A reader of the event feed in a simulation: pages of any size, sometimes again from an old cursor."""
 
 import random
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What workers run in a simulation: handlers that do what their arguments say, and the sink of their effects."""
+"""Handlers of a simulation: they do what their arguments say, and record their effects in a sink."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Whether what clients were told of each unit could have been said in one order that respects time.
+"""Check linearizability: the answers that clients got must fit one order that respects time.
 
 To its clients a unit is a versioned state and a fenced lease. What got no answer may have happened or not: an end of a
 lease at any time after it was asked for, all else only as a version or a fence that nobody was told of.

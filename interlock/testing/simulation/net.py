@@ -1,4 +1,4 @@
-"""The network of a simulation: it carries commands to servers and answers back, late, twice, or not at all."""
+"""The network of a simulation: it delivers commands and answers late, twice or not at all."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future

@@ -1,4 +1,4 @@
-"""What must be true of each commit beside the laws: nothing happens too early, to a stranger, or without its reason."""
+"""Properties of each commit that the laws do not cover: nothing happens too early, to a stranger, or without reason."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

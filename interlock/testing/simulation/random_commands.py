@@ -1,4 +1,4 @@
-"""Random commands from a seed: everything that clients, workers, people and operators may do, in any order.
+"""Random commands from a seed: anything that clients, workers, people and operators may send, in any order.
 
 `Force` is left out: it may do what no table lists.
 """

@@ -1,4 +1,4 @@
-"""What a simulation asked of its store, step by step: enough to live it again without the rest of the system."""
+"""Record every step of the store in a simulation, so that it can be replayed without the rest of the system."""
 
 from typing import Any
 

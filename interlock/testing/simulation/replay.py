@@ -1,4 +1,4 @@
-"""Lives the steps of a record again, without clients, workers and network: what an engine did wrong, it does again."""
+"""Replay recorded steps without clients, workers or network, to reproduce a fault of the engine."""
 
 from collections.abc import Sequence
 from typing import Any

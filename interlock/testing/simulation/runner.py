@@ -1,4 +1,4 @@
-"""One seed from beginning to end: faults strike, then everything is mended, and all that was begun must end."""
+"""Run one seed to its end: faults happen, then everything is repaired, and all work that was begun must end."""
 
 import asyncio
 import random

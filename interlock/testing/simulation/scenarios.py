@@ -1,4 +1,4 @@
-"""Short stories that together take every listed move, each a line: what is made, then what happens to it.
+"""Short scripted scenarios that together take every listed transition, one per line.
 
 Before the colon stand the kind of work, its children and their facts. A child after `>` needs the one before it; a
 child is `task`, `extra` (a task that is not critical), `risky` (one that may fail) or `each` (a map over the first

@@ -1,4 +1,4 @@
-"""An engine as one process of a simulation: its committers take a step when the loop says so."""
+"""An engine as one process of a simulation: its committers take a step when the virtual loop says so."""
 
 import random
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Makes a failing seed small: the fewest steps that still break something, written as a test to paste."""
+"""Shrink a failing seed to the fewest steps that still fail, and print them as a test to paste."""
 
 import re
 from collections.abc import Iterator, Sequence

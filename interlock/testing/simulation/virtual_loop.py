@@ -1,4 +1,4 @@
-"""A loop whose time is virtual and whose order is always the same, and the processes that live on it."""
+"""An event loop with virtual time and a fixed order of execution, and the processes that run on it."""
 
 import asyncio
 import heapq

@@ -1,4 +1,4 @@
-"""The workers of a simulation: the real loop, in processes that crash and start again."""
+"""Workers of a simulation: the real worker loop, in processes that crash and start again."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""The world of one seed: a store, servers, a network, and somebody who watches every commit."""
+"""The world of one seed: a store, servers, a network, and a checker that looks at every commit."""
 
 import logging
 import random
