@@ -354,10 +354,10 @@ def measure_streams() -> None:
                 f"GET /v1/runs/{run.id}/log HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {key}\r\n"
                 "Accept: text/event-stream\r\n\r\n".encode()
             )
-            seen = ""
-            while "event: end" not in seen:
+            received = ""
+            while "event: end" not in received:
                 text = connection.recv(65_536).decode()
-                now, seen = time.time(), seen + text
+                now, received = time.time(), received + text
                 late += [now - float(sent) for sent in re.findall(r"@(\d+\.\d+)", text)]
         worker.terminate()
         worker.join()

@@ -45,7 +45,7 @@ def work_off(engine: Engine, name: str) -> int:
     worker, done = engine.send(Register(name=name, incarnation="1", capacity=BATCH)), 0
     while grants := engine.send(Claim(worker=worker, key=f"{name}{done}", nonce=f"{name:0>16}", limit=BATCH)):
         held = [LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease) for grant in grants]
-        engine.send(Finish(outcomes=tuple(Outcome(held=one) for one in held)))
+        engine.send(Finish(outcomes=tuple(Outcome(held=held_lease) for held_lease in held)))
         done += len(grants)
     return done
 
@@ -109,9 +109,10 @@ def main() -> None:
         for number in range(ROUNDS):
             rates["one"].append(race(url, RACE, f"one{number}"))
             rates["many"].append(race(url, 10, f"many{number}"))
-        one, many = (statistics.median(rates[name]) for name in ("one", "many"))
-        print(f"two processes: {one:,.0f} children/s of one parent, {many:,.0f}/s of a parent for every ten", end="; ")
-        print(f"ratio {one / many:.2f} (at least 0.9 is wanted)")
+        one_parent, many_parents = (statistics.median(rates[name]) for name in ("one", "many"))
+        print(f"two processes: {one_parent:,.0f} children/s of one parent", end=", ")
+        print(f"{many_parents:,.0f}/s of one parent per ten", end="; ")
+        print(f"ratio {one_parent / many_parents:.2f} (at least 0.9 is wanted)")
 
 
 if __name__ == "__main__":

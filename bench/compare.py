@@ -86,7 +86,7 @@ def failure(command: Sequence[object]) -> str:
 def redis_servers(stack: ExitStack, peers: Sequence[Peer], folder: Path) -> dict[str, str]:
     """A server for each way of syncing that a peer asks for."""
     stores = {peer.store for peer in peers if peer.store.startswith("redis-")}
-    program = redis_server.found(REDIS_FOLDER) if stores else None
+    program = redis_server.find_redis(REDIS_FOLDER) if stores else None
     return {
         store: stack.enter_context(redis_server.redis(program, folder / store, store.removeprefix("redis-")))
         for store in sorted(stores)
@@ -96,10 +96,10 @@ def redis_servers(stack: ExitStack, peers: Sequence[Peer], folder: Path) -> dict
 
 def present(peers: Sequence[Peer]) -> list[Peer]:
     """Those that can be measured here; the others are named as absent."""
-    found = []
+    usable = []
     for peer in peers:
         why = "" if peer.ours else installed(peer.module)
-        if peer.store.startswith("redis-") and not redis_server.found(REDIS_FOLDER):
+        if peer.store.startswith("redis-") and not redis_server.find_redis(REDIS_FOLDER):
             why = "there is no redis-server here, and apt offers none"
         try:
             if why:
@@ -108,21 +108,21 @@ def present(peers: Sequence[Peer]) -> list[Peer]:
         except Broken as absent:
             print(f"absent: {peer.title}: {absent}", flush=True)
         else:
-            found.append(peer)
+            usable.append(peer)
             print(f"{peer.title} {peer.about['version']}: {peer.about['configuration']}", flush=True)
-    return found
+    return usable
 
 
-def one_act(stage: Stage, peer: Peer, act: Act, sizes: Sizes, number: int, results: report.Results) -> None:
-    """What the act found is in the results; a peer that did not do its part says so and goes on."""
+def run_act(stage: Stage, peer: Peer, act: Act, sizes: Sizes, number: int, results: report.Results) -> None:
+    """Runs one act. Its values are in the results; a peer that did not do its part says so and goes on."""
     others = machine.Others([os.getpid(), stage.postmaster])
     try:
-        found = act(peer, sizes)
+        values = act(peer, sizes)
     except Broken as broken:
         print(f"  {broken}", flush=True)
         return
     cores = others.cores()
-    for measure, value in found.items():
+    for measure, value in values.items():
         series = results.setdefault(measure, {}).setdefault(peer.title, report.Series())
         series.values[number], series.others[number] = value, cores
         print(
@@ -131,7 +131,7 @@ def one_act(stage: Stage, peer: Peer, act: Act, sizes: Sizes, number: int, resul
         )
 
 
-def one_round(stage: Stage, peers: Sequence[Peer], sizes: Sizes, number: int, results: report.Results) -> None:
+def run_round(stage: Stage, peers: Sequence[Peer], sizes: Sizes, number: int, results: report.Results) -> None:
     """Every act of every peer, act by act, so that what is compared is measured minutes apart at most."""
     ready = []
     for peer in peers:
@@ -144,7 +144,7 @@ def one_round(stage: Stage, peers: Sequence[Peer], sizes: Sizes, number: int, re
         turn = number % len(ready) if ready else 0
         for peer in [*ready[turn:], *ready[:turn]]:
             if peer.can(needs):
-                one_act(stage, peer, act, sizes, number, results)
+                run_act(stage, peer, act, sizes, number, results)
     for peer in peers:
         stage.take_down(peer)
 
@@ -153,7 +153,7 @@ def big_tables(stage: Stage, peers: Sequence[Peer], sizes: Sizes, results: repor
     for peer in peers:
         if peer.can("million") and peer.store == "postgres":
             stage.set_up(peer, sizes.rounds)
-            one_act(stage, peer, measures.million, sizes, 0, results)
+            run_act(stage, peer, measures.million, sizes, 0, results)
             stage.take_down(peer)
 
 
@@ -177,7 +177,7 @@ def main() -> None:
         stage = Stage(stack.enter_context(postgres(SERVER)), folder, redis_servers(stack, peers, folder))
         for number in range(sizes.rounds):
             print(f"round {number + 1} of {sizes.rounds}", flush=True)
-            one_round(stage, peers, sizes, number, results)
+            run_round(stage, peers, sizes, number, results)
         if os.environ.get("LONG"):
             big_tables(stage, peers, sizes, results)
         about = {

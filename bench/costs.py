@@ -38,7 +38,7 @@ def cost(stage: Stage, peer: Peer) -> Cost:
 
 def main() -> None:
     peers = [peer for peer in present(wanted(False, os.environ.get("PEERS", WHO))) if peer.store == "postgres"]
-    found: dict[str, list[Cost]] = {peer.title: [] for peer in peers}
+    costs_by_peer: dict[str, list[Cost]] = {peer.title: [] for peer in peers}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         stage = Stage(stack.enter_context(postgres(SERVER)), folder, {})
@@ -46,12 +46,12 @@ def main() -> None:
             for peer in peers:
                 try:
                     stage.set_up(peer, number)
-                    found[peer.title].append(cost(stage, peer))
+                    costs_by_peer[peer.title].append(cost(stage, peer))
                 except Broken as broken:
                     print(broken)
                 stage.take_down(peer)
     print("| who | jobs/s | worker, µs per job | PostgreSQL, µs per job | both |\n| --- | ---: | ---: | ---: | ---: |")
-    for title, costs in found.items():
+    for title, costs in costs_by_peer.items():
         if costs:
             rate, worker, server = (median(column) for column in zip(*costs, strict=True))
             print(f"| {title} | {rate:,.0f} | {worker:.0f} | {server:.0f} | {worker + server:.0f} |")

@@ -34,13 +34,13 @@ def fill(app: App, jobs: int) -> None:
 
 def read_rate(app: App, **fields: str) -> tuple[int, float]:
     """Events that fit, and events a second that were looked at."""
-    began, found = time.perf_counter(), sum(1 for _ in app.events(**fields))  # type: ignore[arg-type]
-    return found, JOBS / (time.perf_counter() - began)
+    began, events = time.perf_counter(), sum(1 for _ in app.events(**fields))  # type: ignore[arg-type]
+    return events, JOBS / (time.perf_counter() - began)
 
 
 def measure_lag(app: App) -> list[float]:
     """Milliseconds from the answer to a submit until a follower has its event, one after the other."""
-    heard = {}
+    received_at = {}
     feed = app.events(after="now", follow=True)
     begun = threading.Event()
 
@@ -48,8 +48,8 @@ def measure_lag(app: App) -> list[float]:
         for events in feed.pages():
             begun.set()
             now = time.perf_counter()
-            heard.update({event.unit: now for event in events})
-            if len(heard) >= SUBMITS:
+            received_at.update({event.unit: now for event in events})
+            if len(received_at) >= SUBMITS:
                 return
 
     reader = threading.Thread(target=follow)
@@ -61,7 +61,7 @@ def measure_lag(app: App) -> list[float]:
         sent[job.id] = time.perf_counter()
         time.sleep(0.07)
     reader.join()
-    return [1_000 * (heard[unit] - at) for unit, at in sent.items()]
+    return [1_000 * (received_at[unit] - at) for unit, at in sent.items()]
 
 
 def measure(name: str, url: str) -> None:

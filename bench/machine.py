@@ -18,33 +18,33 @@ def busy_s() -> float:
 
 def stats() -> dict[int, list[str]]:
     """The state of every process, after its name."""
-    found = {}
+    stats_by_pid = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            found[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
+            stats_by_pid[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it ended meanwhile
-    return found
+    return stats_by_pid
 
 
 def tree(root: int, known: dict[int, list[str]]) -> list[int]:
     """A process and all that come from it."""
     below: dict[int, list[int]] = {}
-    for one, fields in known.items():
-        below.setdefault(int(fields[1]), []).append(one)
-    found, frontier = [], [root]
+    for pid, fields in known.items():
+        below.setdefault(int(fields[1]), []).append(pid)
+    pids, frontier = [], [root]
     while frontier:
-        one = frontier.pop()
-        found.append(one)
-        frontier += below.get(one, [])
-    return found
+        pid = frontier.pop()
+        pids.append(pid)
+        frontier += below.get(pid, [])
+    return pids
 
 
 def used_s(roots: list[int]) -> float:
     """Seconds of processor time that these trees have used, those that ended included."""
     known = stats()
-    mine = {one for root in roots for one in tree(root, known) if one in known}
-    return sum(sum(map(int, known[one][11:15])) for one in mine) / TICKS
+    mine = {pid for root in roots for pid in tree(root, known) if pid in known}
+    return sum(sum(map(int, known[pid][11:15])) for pid in mine) / TICKS
 
 
 class Others:
@@ -63,9 +63,9 @@ class Others:
 def memory_mb(root: int) -> float:
     """What a process and its children keep in memory; what they share is counted once."""
     total = 0
-    for one in tree(root, stats()):
+    for pid in tree(root, stats()):
         try:
-            lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         except OSError:
             continue
         total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))

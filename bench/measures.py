@@ -47,10 +47,10 @@ LATE_99 = Measure("idle latency, p99", "ms", "late", more_is_better=False)
 MEMORY = Measure("memory of an idle worker", "MB", "memory", more_is_better=False)
 TEN_STEPS = Measure("100 jobs of ten durable steps", "jobs/s", "steps")
 ALL = (BULK, SINGLE_1, SINGLE_32, DRAIN_1, DRAIN_2, LATE_50, LATE_99, MEMORY, TEN_STEPS)
-Found = dict[Measure, float]
+Values = dict[Measure, float]
 
 
-def bulk(peer: Peer, sizes: Sizes) -> Found:
+def bulk(peer: Peer, sizes: Sizes) -> Values:
     count = min(peer.jobs, sizes.backlog)
     return {BULK: count / peer.play("bulk", count)}
 
@@ -67,33 +67,33 @@ def drain(peer: Peer, workers: int) -> float:
         return waiting / (end - min(first))
 
 
-def drain_1(peer: Peer, sizes: Sizes) -> Found:
+def drain_1(peer: Peer, sizes: Sizes) -> Values:
     return {DRAIN_1: drain(peer, 1)}
 
 
-def drain_2(peer: Peer, sizes: Sizes) -> Found:
+def drain_2(peer: Peer, sizes: Sizes) -> Values:
     peer.play("bulk", min(peer.jobs, sizes.backlog))
     return {DRAIN_2: drain(peer, 2)}
 
 
-def single(peer: Peer, sizes: Sizes) -> Found:
+def single(peer: Peer, sizes: Sizes) -> Values:
     few, many = min(peer.jobs, sizes.one_by_one), min(peer.jobs, sizes.by_32)
     return {SINGLE_1: few / peer.play("single", few, 1), SINGLE_32: many / peer.play("single", many, 32)}
 
 
-def idle(peer: Peer, sizes: Sizes) -> Found:
+def idle(peer: Peer, sizes: Sizes) -> Values:
     """An idle worker: what it weighs, and how soon it begins with what comes."""
     with peer.workers(1) as started:
         peer.wait_until_done()  # whatever was submitted before
         wait_for_first(peer)
         time.sleep(1.5)
-        found = {MEMORY: memory_mb(started[0])}
+        values = {MEMORY: memory_mb(started[0])}
         peer.play("trickle", sizes.late)
         peer.wait_until_done()
         late = sorted(peer.marked("late"))
     if len(late) < sizes.late:
         raise Broken(f"{peer.title}: {sizes.late} were sent one by one, and {len(late)} began")
-    return found | {LATE_50: late[len(late) // 2] * 1_000, LATE_99: late[int(len(late) * 0.99)] * 1_000}
+    return values | {LATE_50: late[len(late) // 2] * 1_000, LATE_99: late[int(len(late) * 0.99)] * 1_000}
 
 
 def wait_for_first(peer: Peer) -> None:
@@ -103,12 +103,12 @@ def wait_for_first(peer: Peer) -> None:
         peer.wait_until_done()
 
 
-def ten_steps(peer: Peer, sizes: Sizes) -> Found:
+def ten_steps(peer: Peer, sizes: Sizes) -> Values:
     peer.play("bulk_steps", STEP_JOBS)
     return {TEN_STEPS: drain(peer, 1)}
 
 
-def million(peer: Peer, sizes: Sizes) -> Found:
+def million(peer: Peer, sizes: Sizes) -> Values:
     """Jobs a second for a while, out of a backlog that hardly shrinks, beside as many that are finished."""
     fill(peer, sizes.big)
     with peer.workers(2):
@@ -130,7 +130,7 @@ def fill(peer: Peer, count: int) -> None:
     peer.tidy()
 
 
-Act = Callable[[Peer, Sizes], Found]
+Act = Callable[[Peer, Sizes], Values]
 # In this order: what one leaves behind is the backlog of the next.
 ACTS: tuple[tuple[str, Act], ...] = (
     ("bulk", bulk), ("drain", drain_1), ("drain", drain_2), ("single", single), ("late", idle), ("steps", ten_steps),

@@ -63,25 +63,25 @@ def serving(url: str, *more: str) -> Iterator[tuple[int, bytes]]:
 
 def port_in(log: str, process: "subprocess.Popen[bytes]") -> int:
     end = time.monotonic() + PATIENCE
-    while not (found := re.search(r"running on http://127\.0\.0\.1:(\d+)", Path(log).read_text())):
+    while not (match := re.search(r"running on http://127\.0\.0\.1:(\d+)", Path(log).read_text())):
         assert process.poll() is None, Path(log).read_text()
         assert time.monotonic() < end, Path(log).read_text()
         time.sleep(0.05)
-    return int(found[1])
+    return int(match[1])
 
 
 def rate(port: int, request: bytes, connections: int) -> float:
     """Submits a second of so many callers, each of which sends its next request when it has its answer."""
     sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
     waiting = selectors.DefaultSelector()
-    for one in sockets:
-        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        waiting.register(one, selectors.EVENT_READ, bytearray())
+    for connection in sockets:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        waiting.register(connection, selectors.EVENT_READ, bytearray())
     began = time.perf_counter()
-    for one in sockets:
-        one.sendall(request)
-    done, asked = 0, connections
-    while asked:
+    for connection in sockets:
+        connection.sendall(request)
+    done, unanswered = 0, connections
+    while unanswered:
         for key, _ in waiting.select():
             key.data.extend(key.fileobj.recv(65_536))
             if not whole(key.data):
@@ -92,18 +92,18 @@ def rate(port: int, request: bytes, connections: int) -> float:
             if time.perf_counter() - began < SECONDS:
                 key.fileobj.sendall(request)
             else:
-                asked -= 1
+                unanswered -= 1
     seconds = time.perf_counter() - began
-    for one in sockets:
-        one.close()
+    for connection in sockets:
+        connection.close()
     waiting.close()
     return done / seconds
 
 
 def whole(answer: bytearray) -> bool:
     """Whether an answer is there with all of its body."""
-    head, found, body = answer.partition(b"\r\n\r\n")
-    size = re.search(rb"content-length: (\d+)", head.lower()) if found else None
+    head, separator, body = answer.partition(b"\r\n\r\n")
+    size = re.search(rb"content-length: (\d+)", head.lower()) if separator else None
     return size is not None and len(body) >= int(size[1])
 
 
@@ -123,24 +123,27 @@ def main() -> None:
                 for way in [*WAYS][:: 1 if turn % 2 else -1]:
                     rates[way, connections].append(rate(*places[way], connections))
         cores = others.cores()
-    told(rates, cores)
+    print_rates(rates, cores)
 
 
 def postmaster(server: str) -> int:
     """The process of the database from which all its others come."""
     with closing(psycopg.connect(server)) as connection:
-        found = connection.execute("SELECT pg_backend_pid()").fetchone()
-        assert found
-        return parent_of(found[0])  # while it is there
+        row = connection.execute("SELECT pg_backend_pid()").fetchone()
+        assert row
+        return parent_of(row[0])  # while it is there
 
 
-def told(rates: dict[tuple[str, int], list[float]], cores: float) -> None:
-    for (way, connections), found in rates.items():
-        middle = statistics.median(found)
-        print(f"{connections} connections, {way:<21} {middle:>6,.0f} submits/s ({min(found):,.0f}–{max(found):,.0f})")
+def print_rates(rates: dict[tuple[str, int], list[float]], cores: float) -> None:
+    for (way, connections), measured in rates.items():
+        middle = statistics.median(measured)
+        spread = f"{min(measured):,.0f}–{max(measured):,.0f}"
+        print(f"{connections} connections, {way:<21} {middle:>6,.0f} submits/s ({spread})")
     shared, alone = WAYS
     for connections in CONNECTIONS:
-        ratios = [one / other for one, other in zip(rates[shared, connections], rates[alone, connections], strict=True)]
+        ratios = [
+            alike / single for alike, single in zip(rates[shared, connections], rates[alone, connections], strict=True)
+        ]
         middle = statistics.median(ratios)
         print(
             f"{connections} connections: {middle:.2f}× ({min(ratios):.2f}–{max(ratios):.2f}); "

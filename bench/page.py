@@ -119,8 +119,8 @@ def fill(app: App, units: int) -> None:
 
 def find_marked(app: App) -> tuple[str, str] | None:
     """Returns the ids of the job and of the run whose pages are looked at; None if the database is not filled."""
-    found = app.read(read_newest_units, app.lifecycles.values(), Filter(correlation=MARK), 1_000).units
-    ids = {view.unit.lifecycle: format_id(view.unit.lifecycle, view.unit.id) for view in found}
+    views = app.read(read_newest_units, app.lifecycles.values(), Filter(correlation=MARK), 1_000).units
+    ids = {view.unit.lifecycle: format_id(view.unit.lifecycle, view.unit.id) for view in views}
     return (ids["job"], ids["workflow_run"]) if ids else None
 
 
@@ -184,21 +184,21 @@ def measure_viewers(app: App, url: str, base: str, key: str, process: int, job: 
                 return
             browser.get("/ui/", change)
 
-    idle, asked, drained = dict[int, float](), dict[int, float](), dict[int, float]()
+    idle, requested, drained = dict[int, float](), dict[int, float](), dict[int, float]()
     for viewers in (0, VIEWERS):
         over.clear()
         threads = [threading.Thread(target=look, args=(Browser(base, key),), daemon=True) for _ in range(viewers)]
         for thread in threads:
             thread.start()
         idle[viewers] = measure_share(app, process, lambda: None)
-        asked[viewers] = measure_share(app, process, lambda: ask_often(base, key, f"/v1/jobs/{job}"))
+        requested[viewers] = measure_share(app, process, lambda: ask_often(base, key, f"/v1/jobs/{job}"))
         drained[viewers] = float(subprocess.check_output([sys.executable, __file__, "drain", url]))
         over.set()
         app.send(Submit(work=(Work(task="mail", queue="seen"),)))
         for thread in threads:
             thread.join(30)
     print(f"  {VIEWERS} viewers: {100 * idle[VIEWERS]:.1f} % of a core, without viewers {100 * idle[0]:.1f} %")
-    costs = [1_000_000 * (asked[viewers] - idle[viewers]) / (REQUESTS * 5) for viewers in (0, VIEWERS)]
+    costs = [1_000_000 * (requested[viewers] - idle[viewers]) / (REQUESTS * 5) for viewers in (0, VIEWERS)]
     print(f"  a request to the API: {costs[0]:.0f} µs without viewers, {costs[1]:.0f} µs with {VIEWERS}")
     print(f"  a drained job: {drained[0]:.0f} µs without viewers, {drained[VIEWERS]:.0f} µs with {VIEWERS}")
 

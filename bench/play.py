@@ -43,9 +43,9 @@ async def single(peer: ModuleType, count: int, callers: int) -> float:
 
         async def caller() -> None:
             for _ in range(count // callers):
-                await done(client.one(0.0))
+                await done(client.submit_one(0.0))
 
-        await done(client.one(0.0))  # whatever is made on first use is there
+        await done(client.submit_one(0.0))  # whatever is made on first use is there
         start = time.perf_counter()
         await asyncio.gather(*(caller() for _ in range(callers)))
         return time.perf_counter() - start
@@ -58,7 +58,7 @@ async def trickle(peer: ModuleType, count: int) -> float:
         start = time.perf_counter()
         for _ in range(count):
             await asyncio.sleep(0.03 + 0.02 * pauses.random())
-            await done(client.one(time.time()))
+            await done(client.submit_one(time.time()))
         return time.perf_counter() - start
 
 

@@ -13,7 +13,7 @@ PACKAGES = ("redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic
 START = 10.0  # seconds
 
 
-def found(folder: Path) -> Path | None:
+def find_redis(folder: Path) -> Path | None:
     """A redis-server, unpacked into the folder if the machine has none; None if that cannot be."""
     if there := shutil.which("redis-server"):
         return Path(there)

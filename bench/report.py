@@ -37,12 +37,12 @@ class Ratio:
         return f"{self.median:.2f}× ({self.low:.2f}–{self.high:.2f})"
 
 
-def ratio(measure: Measure, one: Series, other: Series) -> Ratio | None:
-    rounds = one.values.keys() & other.values.keys()
-    found = [one.values[each] / other.values[each] for each in rounds]
+def ratio(measure: Measure, ours: Series, theirs: Series) -> Ratio | None:
+    rounds = ours.values.keys() & theirs.values.keys()
+    ratios = [ours.values[each] / theirs.values[each] for each in rounds]
     if not measure.more_is_better:
-        found = [1 / each for each in found]
-    return Ratio(statistics.median(found), min(found), max(found)) if found else None
+        ratios = [1 / each for each in ratios]
+    return Ratio(statistics.median(ratios), min(ratios), max(ratios)) if ratios else None
 
 
 def number(value: float) -> str:
@@ -55,7 +55,7 @@ def ours_for(store: str) -> str:
 
 def rows(results: Results, stores: dict[str, str]) -> Iterable[list[str]]:
     """Measure by measure: each peer with its median and range, and Interlock as a ratio to it."""
-    for measure in [*ALL, *(one for one in results if one not in ALL)]:
+    for measure in [*ALL, *(measure for measure in results if measure not in ALL)]:
         for title, series in results.get(measure, {}).items():
             if not series.values:
                 continue
@@ -90,7 +90,7 @@ def as_data(results: Results, about: dict[str, Any]) -> dict[str, Any]:
         measure.name: {
             title: {
                 "median": series.median, "unit": measure.unit, "rounds": list(series.values.values()),
-                "other_cores": [round(one, 2) for one in series.others.values()],
+                "other_cores": [round(cores, 2) for cores in series.others.values()],
             }
             for title, series in peers.items()
             if series.values
@@ -102,7 +102,7 @@ def as_data(results: Results, about: dict[str, Any]) -> dict[str, Any]:
 
 def bars(measure: Measure, peers: dict[str, Series], top: int) -> tuple[list[str], int]:
     """One group of bars, longest first, each with its range as a thin line."""
-    some = sorted((one for one in peers.items() if one[1].values), key=lambda one: -one[1].median)
+    some = sorted((item for item in peers.items() if item[1].values), key=lambda item: -item[1].median)
     most = max(max(series.values.values()) for _, series in some)
     out = [f'<text x="10" y="{top}" class="head">{measure.name}, {measure.unit}</text>']
     for title, series in some:

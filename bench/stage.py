@@ -86,23 +86,23 @@ class Peer:
     def workers(self, count: int) -> Iterator[list[int]]:
         """So many worker processes; gone at the end."""
         self.marks.unlink(missing_ok=True)
-        said = self.marks.with_suffix(".log").open("ab")
+        log = self.marks.with_suffix(".log").open("ab")
         started = [
-            subprocess.Popen([*self.command, "work"], cwd=ROOT, env=self.environment, stdout=said, stderr=said)
+            subprocess.Popen([*self.command, "work"], cwd=ROOT, env=self.environment, stdout=log, stderr=log)
             for _ in range(count)
         ]
         try:
-            yield [one.pid for one in started]
+            yield [process.pid for process in started]
         finally:
-            for one in started:
-                one.send_signal(signal.SIGTERM)
-            for one in started:
+            for process in started:
+                process.send_signal(signal.SIGTERM)
+            for process in started:
                 try:
-                    one.wait(LEAVE)
+                    process.wait(LEAVE)
                 except subprocess.TimeoutExpired:
-                    one.kill()
-                    one.wait()
-            said.close()
+                    process.kill()
+                    process.wait()
+            log.close()
 
     def marked(self, word: str) -> list[float]:
         """What the handlers have left behind under a word."""
@@ -129,13 +129,13 @@ class Peer:
             except (psycopg.Error, sqlite3.Error) as error:
                 raise Broken(f"{self.title}: its database says: {error}") from None
 
-    def asked(self, sql: str) -> Any:
+    def read_value(self, sql: str) -> Any:
         with self.asking() as ask:
             return ask(sql)
 
     def left(self) -> int:
         """How many jobs the database does not know to be finished."""
-        return int(self.asked(self.about["left"]))
+        return int(self.read_value(self.about["left"]))
 
     def wait_until_done(self, patience: float = PATIENCE) -> float:
         """The moment at which the database said that nothing is left. Raises Broken."""

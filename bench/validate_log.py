@@ -90,7 +90,7 @@ def main() -> None:
     for name, each in rates.items():
         middle = statistics.median(each)
         print(f"  {name:8} {middle:>10.0f} lines/s   ({min(each):.0f} to {max(each):.0f})")
-    ratios = [one / other for one, other in zip(rates["checker"], rates["floor"], strict=True)]
+    ratios = [checker / floor for checker, floor in zip(rates["checker"], rates["floor"], strict=True)]
     print(f"  ratio    {statistics.median(ratios):>10.2f}           ({min(ratios):.2f} to {max(ratios):.2f})")
 
 

@@ -19,13 +19,13 @@ from interlock.worker.loop import Worker
 ROOT = str(Path(interlock.__file__).parent)
 
 
-def trace(seen: set[tuple[str, str]]) -> Any:
+def trace(functions: set[tuple[str, str]]) -> Any:
     """A profile function that remembers which functions of ours are called, by file and name."""
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(ROOT) and not code.co_name.startswith("<"):
-            seen.add((code.co_filename[len(ROOT) + 1 :], code.co_qualname))
+            functions.add((code.co_filename[len(ROOT) + 1 :], code.co_qualname))
 
     return profile
 
@@ -39,7 +39,7 @@ def start_worker(app: interlock.App) -> Worker:
 
 def walk() -> set[tuple[str, str]]:
     """The files and functions that one job passes."""
-    seen: set[tuple[str, str]] = set()
+    functions: set[tuple[str, str]] = set()
     recording: list[Any] = [None]
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
@@ -57,24 +57,24 @@ def walk() -> set[tuple[str, str]]:
         worker = start_worker(app)
         for _ in range(5):
             add.submit(1, 2).wait(timeout=20)
-        recording[0] = trace(seen)
+        recording[0] = trace(functions)
         add.submit(3, 4).wait(timeout=20)
         recording[0] = None
         worker.call_on_loop(worker.stop)
     sys.setprofile(None)
     threading.setprofile(None)  # type: ignore[arg-type]
-    return seen
+    return functions
 
 
 def main() -> None:
     logging.disable(logging.WARNING)
-    seen = walk()
+    functions = walk()
     files: dict[str, list[str]] = {}
-    for file, name in sorted(seen):
+    for file, name in sorted(functions):
         files.setdefault(file, []).append(name)
     for file, names in files.items():
         print(f"{file}: {', '.join(names) if '--names' in sys.argv else len(names)}")
-    print(f"{len(files)} files, {len(seen)} functions")
+    print(f"{len(files)} files, {len(functions)} functions")
 
 
 if __name__ == "__main__":

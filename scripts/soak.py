@@ -105,7 +105,7 @@ def gaps(sums: Sums) -> list[str]:
     return seldom + [f"{move} never while {kind}" for move, kind in cells if not sums.cells[move, kind]]
 
 
-def told(report: Report) -> str:
+def describe(report: Report) -> str:
     """A failing seed, and a test to paste if the engine alone breaks it."""
     again = simulate(report.seed, keep_steps=True)
     small = shrunk(again.steps)
@@ -124,7 +124,7 @@ def main() -> int:
     print("\n".join([*table(sums), "", *figures(sums, lasted)]))
     print(f"{len(sums.broken)} seeds broke something; {len(missing)} gaps in the table")
     for report in sums.broken[:5]:
-        print(told(report))
+        print(describe(report))
     if seconds >= STRICT:
         print("\n".join(missing))
     return 1 if sums.broken or (seconds >= STRICT and missing) else 0

@@ -33,7 +33,7 @@ class Client:
         for _ in range(count):
             noop.delay(0.0)
 
-    async def one(self, sent: float) -> None:
+    async def submit_one(self, sent: float) -> None:
         noop.delay(sent)
 
 

@@ -43,7 +43,7 @@ class Client:
         async for _ in self.chancy.push_many(jobs, batch_size=1_000):
             pass
 
-    async def one(self, sent: float) -> None:
+    async def submit_one(self, sent: float) -> None:
         await self.chancy.push(noop.job.with_kwargs(sent=sent))
 
 

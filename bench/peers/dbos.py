@@ -70,7 +70,7 @@ class Client:
     async def bulk_steps(self, count: int) -> None:
         await self.several("ten_steps", count)
 
-    async def one(self, sent: float) -> None:
+    async def submit_one(self, sent: float) -> None:
         await self.put("noop", sent)
 
 

@@ -33,7 +33,7 @@ class Client:
         for _ in range(count):
             noop.send(0.0)
 
-    async def one(self, sent: float) -> None:
+    async def submit_one(self, sent: float) -> None:
         noop.send(sent)
 
 
@@ -43,9 +43,9 @@ async def client(url: str) -> AsyncIterator[Client]:
 
 
 def work(url: str) -> None:
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     worker = dramatiq.Worker(broker, worker_threads=8)
     worker.start()
-    told.wait()
+    stopped.wait()
     worker.stop()

@@ -30,7 +30,7 @@ BEGIN = "BEGIN; SELECT " + format_settings({**format_tenants([1]), **PLANS})
 FIND = """SELECT id, act, lease_id FROM unit WHERE lane = %s AND available_at IS NOT NULL
 ORDER BY priority DESC, available_at, id LIMIT %s FOR UPDATE SKIP LOCKED"""
 LOCK = "SELECT id, act, lease_id FROM unit WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
-Found = list[tuple[int, int, int | None]]  # units, the last act and the lease of each
+FoundUnits = list[tuple[int, int, int | None]]  # units, the last act and the lease of each
 
 
 def prepare(url: str) -> None:
@@ -53,11 +53,11 @@ def prepare(url: str) -> None:
     connection.close()
 
 
-def pattern(connection: Any, one: int) -> dict[str, Any]:
+def pattern(connection: Any, unit_id: int) -> dict[str, Any]:
     """The rows of a job, and all acts that have moved it."""
-    [unit] = connection.rows(f"SELECT {list_columns(Unit)} FROM unit WHERE id = :one", {"one": one})
-    [body] = connection.rows(f"SELECT {list_columns(Body)} FROM body WHERE unit = :one", {"one": one})
-    acts = connection.rows(f"SELECT {', '.join(ACT)} FROM act WHERE :one = ANY (units) ORDER BY id", {"one": one})
+    [unit] = connection.rows(f"SELECT {list_columns(Unit)} FROM unit WHERE id = :one", {"one": unit_id})
+    [body] = connection.rows(f"SELECT {list_columns(Body)} FROM body WHERE unit = :one", {"one": unit_id})
+    acts = connection.rows(f"SELECT {', '.join(ACT)} FROM act WHERE :one = ANY (units) ORDER BY id", {"one": unit_id})
     return {
         "unit": dict(zip(UNIT, unit, strict=True)), "body": dict(zip(BODY, body, strict=True)),
         "acts": [dict(zip(ACT, act, strict=True)) for act in acts],
@@ -90,20 +90,20 @@ class Loop:
         [(transaction,)] = self.raw.execute("SELECT pg_current_xact_id()::text::bigint").fetchall()
         return int(transaction) << ACT_BITS
 
-    def move(self, phase: str, act: int, found: Found, now: int) -> int:
+    def move(self, phase: str, act: int, units: FoundUnits, now: int) -> int:
         """The acts of a phase are written, which move these jobs; answers the last of them."""
-        before, leases = [last for _, last, _ in found], [lease for _, _, lease in found]
+        before, leases = [last for _, last, _ in units], [lease for _, _, lease in units]
         for shape in self.acts[phase]:
             act += 1
             changes = {
-                "id": act, "at": now, "units": [one for one, _, _ in found], "before": before,
+                "id": act, "at": now, "units": [unit_id for unit_id, _, _ in units], "before": before,
                 "leases": leases if shape["leases"] else None,
-                "secrets": shape["secrets"] and shape["secrets"] * len(found),
-                "details": shape["details"] and shape["details"] * len(found),
+                "secrets": shape["secrets"] and shape["secrets"] * len(units),
+                "details": shape["details"] and shape["details"] * len(units),
                 "until": shape["until"] and shape["until"] - shape["at"] + now,
             }  # fmt: skip
             self.insert(Act, [tuple({**shape, **changes}.values())])
-            before = [act] * len(found)
+            before = [act] * len(units)
         return act
 
     def submit(self, count: int) -> None:
@@ -112,11 +112,13 @@ class Loop:
         [(end,)] = self.raw.execute(sql, (count,)).fetchall()
         now, units, bodies = time.time_ns() // 1_000, [], []
         born, ids = self.rows["born"], range(end - count, end)
-        last = self.move("born", act, [(one, 0, None) for one in ids], now)
-        for one in ids:
-            unit = {**born["unit"], "id": one, "act": last, "born": last, "changed_at": now, "available_at": now}
+        last = self.move("born", act, [(unit_id, 0, None) for unit_id in ids], now)
+        for unit_id in ids:
+            unit = {**born["unit"], "id": unit_id, "act": last, "born": last, "changed_at": now, "available_at": now}
             units.append(tuple(unit.values()))
-            bodies.append(tuple({**born["body"], "unit": one, "created_at": now, "correlation": str(one)}.values()))
+            bodies.append(
+                tuple({**born["body"], "unit": unit_id, "created_at": now, "correlation": str(unit_id)}.values())
+            )
         self.insert(Unit, units)
         self.insert(Body, bodies)
         self.raw.execute("COMMIT")
@@ -126,20 +128,20 @@ class Loop:
         lane, end = self.rows["born"]["unit"]["lane"], self.rows["ended"]["body"]
         while True:
             act = self.begin()
-            found = self.raw.execute(FIND, (lane, BATCH)).fetchall()
-            if not found:
+            units = self.raw.execute(FIND, (lane, BATCH)).fetchall()
+            if not units:
                 self.raw.execute("COMMIT")
                 return
-            self.move("claimed", act, found, time.time_ns() // 1_000)
+            self.move("claimed", act, units, time.time_ns() // 1_000)
             self.raw.execute("COMMIT")
-            for _ in found:
+            for _ in units:
                 ran()
             act = self.begin()
-            found = self.raw.execute(LOCK, ([one for one, _, _ in found],)).fetchall()
-            self.move("ended", act, found, time.time_ns() // 1_000)
+            units = self.raw.execute(LOCK, ([unit_id for unit_id, _, _ in units],)).fetchall()
+            self.move("ended", act, units, time.time_ns() // 1_000)
             if (end["result"], end["error"]) != (None, None):
                 self.change(
-                    Body, ("unit", "result", "error"), [(one, end["result"], end["error"]) for one, *_ in found]
+                    Body, ("unit", "result", "error"), [(unit_id, end["result"], end["error"]) for unit_id, *_ in units]
                 )
             self.raw.execute("COMMIT")
 

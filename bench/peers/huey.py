@@ -30,7 +30,7 @@ class Client:
         for _ in range(count):
             noop(0.0)
 
-    async def one(self, sent: float) -> None:
+    async def submit_one(self, sent: float) -> None:
         noop(sent)
 
 

@@ -66,7 +66,7 @@ class Client:
     async def bulk_steps(self, count: int) -> None:
         await ten_steps.submit_many.aio([{"sent": 0.0}] * count)
 
-    async def one(self, sent: float) -> None:
+    async def submit_one(self, sent: float) -> None:
         await noop.submit.aio(sent)
 
 

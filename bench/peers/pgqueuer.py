@@ -36,7 +36,7 @@ class Client:
             size = min(BATCH, count - start)
             await self.queries.enqueue(["noop"] * size, [b"0.0"] * size, [0] * size)
 
-    async def one(self, sent: float) -> None:
+    async def submit_one(self, sent: float) -> None:
         await self.queries.enqueue("noop", str(sent).encode())
 
 

@@ -38,7 +38,7 @@ class Client:
         for start in range(0, count, BATCH):
             await self.task.batch_defer_async(*[{"sent": 0.0}] * min(BATCH, count - start))
 
-    async def one(self, sent: float) -> None:
+    async def submit_one(self, sent: float) -> None:
         await self.task.defer_async(sent=sent)
 
 

@@ -34,7 +34,7 @@ class Client:
 
         await asyncio.gather(*(caller(len(range(first, count, 32))) for first in range(32)))
 
-    async def one(self, sent: float) -> None:
+    async def submit_one(self, sent: float) -> None:
         await self.queue.enqueue("noop", sent=sent)
 
 

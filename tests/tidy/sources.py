@@ -9,6 +9,8 @@ from pathlib import Path
 from tests.conftest import ROOT
 
 PRODUCT = sorted((ROOT / "interlock").rglob("*.py"))
+# What we write beside the product and its tests: names are as plain there.
+BESIDE = sorted(path for folder in ("bench", "scripts", "examples") for path in (ROOT / folder).rglob("*.py"))
 ALL = sorted(path for folder in ("interlock", "tests", "bench", "scripts") for path in (ROOT / folder).rglob("*.py"))
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

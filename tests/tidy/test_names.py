@@ -12,7 +12,7 @@ from typer.main import get_command
 from interlock.cli.main import app
 from interlock.core.engine import VERBS
 from interlock.plugins import STANDARD
-from tests.tidy.sources import PRODUCT, Function, name_of, nodes_of, tree_of, words_of
+from tests.tidy.sources import BESIDE, PRODUCT, Function, name_of, nodes_of, tree_of, words_of
 
 MODULES_PER_FUNCTION_NAME = 3
 # Metaphors, retired as any word of a name: a bell has no place in `bell_of` either. What replaced each stands beside it.
@@ -100,7 +100,7 @@ def is_retired(name: str) -> bool:
 
 def retired_names() -> Iterator[tuple[Path, str]]:
     """Names that are retired."""
-    return ((path, name) for path in PRODUCT for name in set(names_of(path)) if is_retired(name))
+    return ((path, name) for path in [*PRODUCT, *BESIDE] for name in set(names_of(path)) if is_retired(name))
 
 
 # Words of the language in which programs speak to us: `resources=[interlock.shared("disk")]`, `with staged(app)`, and a
