@@ -217,9 +217,11 @@ class App:
         prefix = run.rpartition("_")[0] if isinstance(run, str) else ""
         return RUNS.get(prefix, Run)(self, parse_id(run) if isinstance(run, str) else run)
 
-    def rerun(self, run: int | str, *, from_: str | None = None, by: str = "local", reason: str = "") -> Run:
-        """Makes a new run of the same steps, from one of them on; the outputs of those before it are taken over."""
-        return self.run(run).rerun(from_=from_, by=by, reason=reason)
+    def rerun(
+        self, run: int | str, *, failed: bool = False, from_: str | None = None, by: str = "local", reason: str = ""
+    ) -> Run:
+        """Makes a new run that does what an ended one did: all of it, what has not succeeded, or from a step on."""
+        return self.run(run).rerun(failed=failed, from_=from_, by=by, reason=reason)
 
     def job(self, job: int | str) -> Job:
         """Returns a job by its id; nothing is read."""

@@ -1,7 +1,7 @@
 """A run of a workflow as its submitter sees it: its steps, their outputs, and what it waits for."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from interlock.client.async_pairs import Call, Steps, verb, verb_of_steps
 from interlock.client.children import ChildWork, add_children, child, find_child
@@ -109,10 +109,17 @@ class Run(Job):
         )  # fmt: skip
 
     @verb
-    def rerun(self, *, from_: str | None = None, by: str = "local", reason: str = "") -> "Call[Run]":
-        """Makes a new run of the same steps, from one of them on; the outputs of those before it are taken over."""
-        return Call(
-            self.app,
-            Rerun(tenant=self.app.tenant, unit=self.unit, step=from_, actor=by, reason=reason),
-            lambda made: Run(self.app, made.unit, created=True, lifecycle=made.lifecycle),
-        )
+    def rerun(
+        self, *, failed: bool = False, from_: str | None = None, by: str = "local", reason: str = ""
+    ) -> "Call[Self]":
+        """Makes a new run that does what this one did, once it has ended.
+
+        Parameters:
+            failed: what has succeeded is taken over, with its outputs, and only the rest is done again.
+            from_: only this step, or task, is done again, and what comes after it.
+        """
+        command = Rerun(
+            tenant=self.app.tenant, unit=self.unit, failed=failed, step=from_, actor=by, reason=reason
+        )  # fmt: skip
+        kind = type(self)
+        return Call(self.app, command, lambda made: kind(self.app, made.unit, created=True, lifecycle=made.lifecycle))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock.client.async_pairs import Call, Read, Steps, verb, verb_of_steps
+from interlock.client.async_pairs import Read, Steps, verb_of_steps
 from interlock.client.blobs import unpack
 from interlock.client.children import find_child
 from interlock.client.jobs import Job
@@ -24,7 +24,7 @@ from interlock.client.workstream_works import (
     send_pages,
     split_pages,
 )
-from interlock.kernel.commands import LOCAL, ReassignTask, Rerun, RetryTask, SkipTask, Standing, Submitted
+from interlock.kernel.commands import LOCAL, ReassignTask, RetryTask, SkipTask, Standing, Submitted
 from interlock.kernel.lifecycle import Category
 from interlock.store.queries.views import View, view
 
@@ -132,23 +132,6 @@ class WorkstreamRun(Run):
     def send(self, command: type[Any], task: Job, by: str, reason: str) -> Steps[Any]:
         """Sends what an operator asks of a task, and returns the answer. Raises InterlockError."""
         return (yield from send_one(command(tenant=self.app.tenant, unit=task.unit, actor=by, reason=reason)))
-
-    @verb
-    def rerun(  # type: ignore[override]
-        self, *, failed: bool = False, from_: str | None = None, by: str = LOCAL, reason: str = ""
-    ) -> "Call[WorkstreamRun]":
-        """Makes a new workstream that does what this one did, once it has ended.
-
-        Parameters:
-            failed: what was completed is taken over, with its outputs, and only the rest is done again.
-            from_: only this task is done again, and those that come after it.
-        """
-        command = Rerun(
-            tenant=self.app.tenant, unit=self.unit, failed=failed, from_task=from_, actor=by, reason=reason
-        )  # fmt: skip
-        return Call(
-            self.app, command, lambda made: WorkstreamRun(self.app, made.unit, created=True, lifecycle=made.lifecycle)
-        )
 
 
 def add_parts(stream: Job, given: Iterable[Any], by: str) -> Steps[list[Job]]:

@@ -11,8 +11,8 @@ from interlock.core.validation import check_choice
 from interlock.core.workers import give_back, notify_holder
 from interlock.kernel.commands import REASONS, Bury, Force, Requeue, Rerun, Revoke, Standing, Submitted
 from interlock.kernel.errors import Denied, InterlockError, Refused, Unknown
+from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.rows import ForcedMove, Unit
 from interlock.store.catalog import may_insert
 from interlock.store.migrate import make_path
@@ -60,19 +60,27 @@ def make_again(tx: UnitOfWork, command: Requeue | Rerun) -> Submitted:
     lifecycle = tx.lifecycle(old)
     if not lifecycle.settled(old.state):
         raise Refused(lifecycle.name, old.state, name_again(command), lifecycle.triggers(old.state))
-    takes_over = isinstance(command, Rerun) and (command.failed or command.from_task is not None)
-    if takes_over and lifecycle.options.roll_up is not RollUp.CRITICAL:
-        raise InterlockError(f"failed and from_task are not allowed for a {lifecycle.name}; a workstream has tasks")
+    if isinstance(command, Rerun):
+        check_parts(command)
+    name = format_id(lifecycle.name, old.id)
     for hook in tx.hooks.on_rerun:
         if (made := hook(tx, old, command)) is not None:
             return made
-    if isinstance(command, Rerun) and command.step is not None:
-        raise InterlockError(f"a {lifecycle.name} has no steps of a template; leave step out")
+    if isinstance(command, Rerun) and (command.failed or command.first is not None):
+        raise InterlockError(f"{name} is rerun as a whole: a step, or failed, is for workflow runs and workstreams")
     if not lifecycle.leased or follower(tx, old):
-        raise InterlockError(f"a {lifecycle.name} cannot be rerun by itself; submit a new one, with what belongs to it")
+        raise InterlockError(f"{name} cannot be rerun by itself; submit a new one, with what belongs to it")
     unit = make_next_attempt(tx, None, make_again_stamp(command), old)
     make_ready(tx, unit)
     return Submitted(unit=unit.id, created=True, lifecycle=unit.lifecycle, state=unit.state)
+
+
+def check_parts(command: Rerun) -> None:
+    """Raises InterlockError if a command says in two ways what is done again."""
+    if command.step is not None and command.from_task is not None:
+        raise InterlockError("step and from_task are not allowed together; they mean the same")
+    if command.failed and command.first is not None:
+        raise InterlockError("failed and a step are not allowed together; give one of them")
 
 
 def name_again(command: Requeue | Rerun) -> str:

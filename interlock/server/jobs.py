@@ -248,7 +248,8 @@ async def rerun(request: Request) -> Reply:
 
 async def rerun_unit(request: Request, unit: int) -> Reply:
     """Does a unit that has ended again, as a new one."""
-    command = Rerun(unit=unit, step=request.body.step, reason=request.body.reason)
+    body = request.body
+    command = Rerun(unit=unit, step=body.step, from_task=body.from_task, failed=body.failed, reason=body.reason)
     return await make_again_reply(request, await request.send(command))
 
 

@@ -155,9 +155,11 @@ class ReasonRequest(Strict, frozen=True, kw_only=True):
 
 
 class RerunRequest(ReasonRequest, frozen=True, kw_only=True):
-    """The step of a run of a template from which on it is done again; unsaid, all of it."""
+    """What of a run is done again: all, from a step (of a workstream: a task) on, or what has not succeeded."""
 
     step: Name | None = None
+    from_task: Name | None = None  # the same as `step`
+    failed: bool = False
 
 
 class KeyExpiryRequest(Strict, frozen=True, kw_only=True):

@@ -89,6 +89,9 @@ def test_tasks_are_skipped_retried_and_reassigned_with_a_reason(ask: Ask, folder
     assert (wrong.code, "nobody holds it" in wrong.err) == (2, True)
     assert ask("workstream", "skip", f"{stream}/y", "--json").json["state"] == "completed"
     assert ask("show", stream, "--json").json["state"] == "completed"
+    for part in (["--from", "y"], ["--failed"]):  # the command for all kinds of runs does the same
+        assert ask("rerun", stream, *part).out.startswith("workstream_")
+    assert ask("rerun", stream, "--from", "none").code == 2
     again = ask("workstream", "rerun", stream, "--from", "y").out.strip()
     states = sorted(task[1:3] for task in ask("workstream", "plan", again).rows)
     assert states == [["x", "completed"], ["y", "queued"]]

@@ -243,3 +243,22 @@ def test_forks_that_cannot_be_are_refused(stage: Stage) -> None:
     job = stage.app.task(name="plain")(enter_a_phase).submit()
     with pytest.raises(InterlockError, match="is not an agent run; only agent runs can be forked"):
         interlock.AgentRun(stage.app, job.unit).fork(at="one")
+
+
+def test_an_agent_run_that_has_ended_is_done_again_from_the_beginning(stage: Stage) -> None:
+    asked: list[str] = []
+
+    @stage.app.agent
+    def fix(goal: str, ctx: interlock.AgentContext) -> str:
+        ctx.step("think", lambda: asked.append(goal))
+        return f"{goal} is done"
+
+    run = fix.submit(goal="it", key="once")
+    with pytest.raises(InterlockError, match="no 'rerun' from 'queued'"):
+        run.rerun()
+    run.wait()
+    again = run.rerun(by="ann", reason="once more")
+    assert (isinstance(again, interlock.AgentRun), again.wait(), asked) == (True, "it is done", ["it", "it"])
+    assert stage.app.run(again.id).steps == {"think": None}
+    with pytest.raises(InterlockError, match="is rerun as a whole"):
+        run.rerun(failed=True)

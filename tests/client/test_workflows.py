@@ -314,8 +314,28 @@ def test_a_rerun_that_cannot_be_is_refused(shop: Shop) -> None:
         run.rerun(from_="x")
     job = a.submit()
     job.wait()
-    with pytest.raises(InterlockError, match="has no steps of a template"):
+    with pytest.raises(InterlockError, match="is rerun as a whole"):
         shop.app.rerun(job.unit, from_="a")
+
+
+def test_a_rerun_of_what_failed_begins_at_the_first_step_that_has_not_succeeded(shop: Shop) -> None:
+    a, c = shop.tasks("a", "c")
+
+    @shop.app.task(attempts=1)
+    def b() -> str:
+        if len(shop.did) == 1:
+            shop.did.append("failed")
+            raise interlock.Reject("no")
+        return "B"
+
+    run = shop.app.workflow("flow", steps=[a, b, c]).submit()
+    with pytest.raises(interlock.Failed):
+        run.wait()
+    again = shop.app.rerun(run.id, failed=True)
+    assert again.wait() == {"a": "A", "b": "B", "c": "C"}
+    assert list(again.steps) == ["b", "c"]
+    with pytest.raises(InterlockError, match="has no step that has not succeeded; leave failed out"):
+        again.rerun(failed=True)
 
 
 def test_a_rerun_of_one_branch_leaves_the_other(shop: Shop) -> None:
@@ -421,8 +441,8 @@ def test_a_workflow_may_be_a_step(shop: Shop) -> None:
     (below,) = [one for one in shop.app.read(children_of, run.unit) if one.body.task == "inner"]
     child = shop.app.run(below.unit.id)
     assert (run.status, run.waiting_on, child.waiting_on) == (GATE, ["inner"], ["seal"])
-    assert run.approve(by="ann").applied is False  # the gate is the child's
-    assert child.approve(by="ann").applied
+    assert run.approve(by="ann").applied, "whose gate is its child's"
+    assert child.approve(by="ann").applied is False
     assert run.wait()["send"] == "sent book True"
     other = outer.submit(item="pen")
     shop.stage.drain()

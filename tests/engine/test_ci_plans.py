@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.kernel.commands import Enter, LeaseGrant, Plan, Record, Standing, Work
+from interlock.kernel.commands import Enter, LeaseGrant, Plan, Record, Rerun, Standing, Work
 from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.plugins.ci.failures import Sight
 from interlock.plugins.ci.junit import CiTest
@@ -73,6 +73,16 @@ def test_a_plan_is_jobs_and_move_in_one_transaction(world: World) -> None:
     assert [note.payload for note in world.notes(run, "plan")] == ['{"hash": "1"}']
     start(world, world.worker())
     assert world.unit(run).state == "RUNNING"
+
+
+def test_a_run_with_a_plan_is_done_again_in_a_checkout(world: World) -> None:
+    run = submit_run(world)
+    plan(world, run, make_job("build"))
+    world.cancel(run)
+    before = world.count("unit")
+    with pytest.raises(InterlockError, match=r"by: interlock ci rerun ci_run_\w+$"):
+        world.send(Rerun(unit=run))
+    assert world.count("unit") == before
 
 
 @pytest.mark.req("R4-06", "R4-07", "R4-16")

@@ -6,7 +6,7 @@ import pytest
 
 from interlock.kernel.approvals import Ballot, ballot, triggers_for, waiting
 from interlock.kernel.commands import Decide, Submit, Vote, Work
-from interlock.kernel.errors import InterlockError
+from interlock.kernel.errors import InterlockError, NotWanted
 from interlock.lifecycles import shipped
 from tests.engine.world import World
 
@@ -74,3 +74,36 @@ def test_a_single_order_does_not_go_past_the_votes(world: World) -> None:
 
 def test_a_vote_of_the_first_form_is_still_one() -> None:
     assert [ballot("true"), ballot("false")] == [Ballot(True), Ballot(False)]
+
+
+def test_a_vote_reaches_what_waits_further_below(world: World) -> None:
+    """The question of a step is below the step, and that of an agent below its job: one names the run."""
+    work = (
+        Work(task="release", lifecycle="workflow_run", ref="run"),
+        Work(task="part", lifecycle="workflow_run", ref="part", parent="run"),
+        Work(task="ship", lifecycle="approval", parent="part", quorum=2),
+    )
+    run, _, ship = (made.unit for made in world.send(Submit(work=work)))
+    assert world.send(Vote(unit=run, voter="ann")).unit == ship
+    assert world.send(Vote(unit=run, voter="ann")).applied is False
+    world.send(Vote(unit=run, voter="bob"))
+    assert world.unit(ship).state == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_vote_that_several_questions_wait_for_is_refused(world: World, depth: int) -> None:
+    work = (
+        Work(task="release", lifecycle="workflow_run", ref="run"),
+        *([Work(task="part", lifecycle="workflow_run", ref="part", parent="run")] if depth else ()),
+        Work(task="ship", lifecycle="approval", parent="part" if depth else "run", ref="a"),
+        Work(task="tell", lifecycle="approval", parent="part" if depth else "run"),
+    )
+    made = [made.unit for made in world.send(Submit(work=work))]
+    run, ship, tell = made[0], made[-2], made[-1]
+    before = [world.unit(unit) for unit in made]
+    with pytest.raises(NotWanted, match=r"2 approvals wait there: approval_\w+, approval_\w+; name one of them"):
+        world.send(Vote(unit=run, voter="ann"))
+    assert [world.unit(unit) for unit in made] == before
+    world.send(Vote(unit=tell, voter="ann"))
+    assert (world.unit(ship).state, world.unit(tell).state) == ("WAITING_APPROVAL", "SUCCEEDED")
+    assert world.send(Vote(unit=run, voter="ann")).unit == ship

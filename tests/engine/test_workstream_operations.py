@@ -266,10 +266,16 @@ def test_all_is_done_again_or_what_comes_after_a_task(world: World) -> None:
     whole = world.send(Rerun(unit=old)).unit
     assert set(states(world, whole).values()) == {"queued", "pending"}
     world.cancel(whole)
+    by_step = world.send(Rerun(unit=old, step="lint")).unit  # the steps of a workstream are its tasks
+    assert states(world, by_step)["fetch"] == "completed"
+    world.cancel(by_step)
     part = world.send(Rerun(unit=old, from_task="lint")).unit
     assert states(world, part) == {"fetch": "completed", "lint": "queued", "build": "queued", "ship": "pending"}
-    with pytest.raises(InterlockError, match="failed and from_task are not allowed together"):
-        world.send(Rerun(unit=old, failed=True, from_task="ship"))
+    for parts in ({"from_task": "ship"}, {"step": "ship"}):
+        with pytest.raises(InterlockError, match="failed and a step are not allowed together"):
+            world.send(Rerun(unit=old, failed=True, **parts))
+    with pytest.raises(InterlockError, match="step and from_task are not allowed together"):
+        world.send(Rerun(unit=old, step="ship", from_task="ship"))
     with pytest.raises(InterlockError, match="there is no task 'x'; there are 'fetch', 'lint', 'build', 'ship'"):
         world.send(Rerun(unit=old, from_task="x"))
     for name in ("lint", "build", "ship"):
@@ -294,11 +300,9 @@ def test_what_is_no_ended_workstream_is_not_done_again_in_parts(world: World) ->
         world.send(Rerun(unit=ws, failed=True))
     job = world.submit()
     world.cancel(job)
-    with pytest.raises(InterlockError, match="failed and from_task are not allowed for a job"):
-        world.send(Rerun(unit=job, failed=True))
-    world.cancel(ws)
-    with pytest.raises(InterlockError, match="say from_task instead of step"):
-        world.send(Rerun(unit=ws, step="a"))
+    for part in (Rerun(unit=job, failed=True), Rerun(unit=job, step="a")):
+        with pytest.raises(InterlockError, match="is rerun as a whole: a step, or failed, is for workflow runs and"):
+            world.send(part)
 
 
 def test_what_a_holder_added_is_retried_too(world: World) -> None:

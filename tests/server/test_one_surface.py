@@ -51,7 +51,7 @@ KINDS = {
     "step": Kind(below(Stage.run, 1), again=True),
     "workstream": Kind(WORKSTREAM, is_run=True, again=True, shows=frozenset({"progress"})),
     "task": Kind(below(WORKSTREAM), again=True),
-    "agent_run": Kind(AGENT_RUN, is_run=True),
+    "agent_run": Kind(AGENT_RUN, is_run=True, again=True),
     "agent_job": Kind(below(AGENT_RUN), again=True),
     "ci_run": Kind(CI_RUN, is_run=True),
     "ci_job": Kind(below(CI_RUN)),

@@ -192,6 +192,10 @@ def test_operators_retry_skip_reassign_and_rerun(stage: Stage) -> None:
     assert (early.status_code, "no 'rerun' from 'executing'" in early.text) == (409, True), early.text
     stage.finish(stage.claim(queue="other"))
     assert stage.get(path)["state"] == "completed"
+    run = path.replace("workstreams", "runs")
+    for root, part in ((run, {"step": "c"}), (run, {"from_task": "c"}), (path, {"failed": True})):
+        assert stage.post(f"{root}/rerun", part, status=201)["id"].startswith("workstream_")
+    assert stage.ask("POST", f"{run}/rerun", {"step": "c", "failed": True}).status_code == 400
     rerun = stage.post(f"{path}/rerun", {"from_task": "c"}, status=201)["id"]
     states = {task["name"]: task["state"] for task in stage.get(f"/v1/workstreams/{rerun}/tasks")["tasks"]}
     assert states == {"a": "completed", "b": "completed", "c": "queued"}

@@ -69,7 +69,8 @@ class Requeue(Command[Submitted], frozen=True, kw_only=True):
 class Rerun(Command[Submitted], frozen=True, kw_only=True):
     """A run, or a job, that has ended is done again, as a new one that names it; of a run, from one of its steps on.
 
-    Of a workstream, `failed` takes over what was completed, and `from_task` what does not come after that task.
+    With `failed`, what has succeeded is taken over, and only the rest is done again. The steps of a workstream are its
+    tasks: `from_task` means the same as `step`.
     """
 
     committer = Route.OTHER
@@ -80,6 +81,11 @@ class Rerun(Command[Submitted], frozen=True, kw_only=True):
     step: str | None = None
     failed: bool = False
     from_task: str | None = None
+
+    @property
+    def first(self) -> str | None:
+        """The step, or task, from which on it is done again."""
+        return self.from_task if self.step is None else self.step
 
 
 class Force(Command[Standing], frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from interlock.plugins.agents.queries import (
     read_rows_to_archive,
     restore_rows,
 )
+from interlock.plugins.agents.reruns import rerun_agent
 from interlock.plugins.agents.steps import keep_request, read_steps
 from interlock.plugins.agents.transcripts import read_transcript
 from interlock.store.hooks import GrantFields, Hooks
@@ -51,6 +52,7 @@ PLUGIN = Plugin(
         is_plain=(has_no_run,),
         before_grant=(start_time,),
         on_decide=(resume_on_terms,),
+        on_rerun=(rerun_agent,),
         on_record=(record_phase, keep_request, count_step),
         on_stale=(keep_late_step,),
         archive_rows=(read_rows_to_archive,),

@@ -131,7 +131,7 @@ ROUTES = (
     Operation(
         method="POST", path=f"{JOB}/approve", scope="approve",
         summary="Approve what waits at a job or run, or below it",
-        call=approve, body=VoteRequest, response=responses.ActionResponse,
+        call=approve, body=ApproveRequest, response=responses.ActionResponse,
     ),
     Operation(
         method="POST", path=f"{JOB}/reject", scope="approve",

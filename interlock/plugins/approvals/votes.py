@@ -15,13 +15,16 @@ from interlock.core.outcomes import keep_result
 from interlock.core.validation import check_name, check_text
 from interlock.kernel.approvals import VERDICTS
 from interlock.kernel.commands import Command, Decide, Policy, Standing, Vote, Work, read_options
-from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.errors import InterlockError, NotWanted, Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Unit
 from interlock.plugins.approvals.queries import find_top
 from interlock.store.queries.for_verbs import find_submitter, has_note, load_open_children, read_notes
+from interlock.store.queries.views import find_open_gates
 from interlock.store.unit_of_work import UnitOfWork
+
+NAMES_SHOWN = 5
 
 
 class ApprovalOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,9 +98,14 @@ def vote(tx: UnitOfWork, command: Vote) -> Standing:
 
 
 def find_voted(tx: UnitOfWork, command: Vote) -> Unit | None:
-    """What waits for this vote: the unit itself, or the first gate below it, or that of the step that is named."""
-    below = load_open_children(tx, command.unit)
-    unit = tx.unit(command.unit)
+    """What waits for this vote: the unit itself, or the one gate below it, or that of the step that is named.
+
+    Raises:
+        NotWanted: several wait below the unit, and none of them is named.
+    """
+    named = command.unit if command.step is not None else find_approval(tx, command.unit)
+    below = load_open_children(tx, named)
+    unit = tx.unit(named)
     names = {child.id: policy_of(tx.body(child)).step or tx.body(child).task for child in (unit, *below)}
     if command.step is not None and command.step not in names.values():
         tasks = {child.id: tx.body(child).task for child in (unit, *below)}
@@ -109,6 +117,23 @@ def find_voted(tx: UnitOfWork, command: Vote) -> Unit | None:
     waiting = [child for child in (unit, *below) if tx.lifecycle(child).allows(child.state, trigger)]
     waiting = [child for child in waiting if child.category == Category.GATE]
     return next((child for child in waiting if command.step in (None, names[child.id])), None)
+
+
+def find_approval(tx: UnitOfWork, unit: int) -> int:
+    """Returns the one approval at a unit or anywhere below it; the unit itself if none waits. Raises NotWanted."""
+    takers = {name for name, lifecycle in tx.lifecycles.items() if takes_votes(lifecycle)}
+    gates = [gate for gate in find_open_gates(tx.connection, tx.tenant, unit) if gate[1] in takers]
+    if len(gates) > 1:
+        names = ", ".join(format_id(lifecycle, gate) for gate, lifecycle in gates[:NAMES_SHOWN])
+        more = ", …" if len(gates) > NAMES_SHOWN else ""
+        raise NotWanted(f"{len(gates)} approvals wait there: {names}{more}; name one of them")
+    return gates[0][0] if gates else unit
+
+
+def takes_votes(lifecycle: Lifecycle) -> bool:
+    """Whether a state of a lifecycle waits for an approval."""
+    gates = [name for name, state in lifecycle.states.items() if state.category == Category.GATE]
+    return any(lifecycle.allows(gate, VERDICTS[0]) for gate in gates)
 
 
 def cast(tx: UnitOfWork, unit: Unit, own: Policy, command: Command[Standing], voter: str, voice: Voice) -> Standing:

@@ -11,9 +11,10 @@ from interlock.core.reactions.roll_up import end_family
 from interlock.core.submit import submit
 from interlock.core.validation import check_json, check_text
 from interlock.kernel import policy
-from interlock.kernel.commands import Plan, Standing, Submit
+from interlock.kernel.commands import Plan, Requeue, Rerun, Standing, Submit
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
+from interlock.kernel.rows import Unit
 from interlock.plugins.ci.options import JOB, RUN
 from interlock.store.queries.for_verbs import load_open_children, read_notes
 from interlock.store.unit_of_work import UnitOfWork
@@ -63,3 +64,10 @@ def plan_run(tx: UnitOfWork, command: Plan) -> Standing:
 def is_planned_so(tx: UnitOfWork, run: int, plan: str) -> bool:
     """Whether a run got this plan before."""
     return any(kept.payload == plan for kept in read_notes(tx, [run], PLAN))
+
+
+def refuse_rerun(tx: UnitOfWork, old: Unit, command: Requeue | Rerun) -> None:
+    """Raises InterlockError for a run that was planned: a checkout does it again, with the files that it had."""
+    if old.lifecycle == RUN and read_notes(tx, [old.id], PLAN):
+        name = format_id(RUN, old.id)
+        raise InterlockError(f"{name} is rerun in a checkout of its repository, by: interlock ci rerun {name}")

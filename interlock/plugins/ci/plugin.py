@@ -4,7 +4,7 @@ from interlock.core.plugin import Plugin
 from interlock.kernel.commands import Plan
 from interlock.plugins.ci.laws import LAWS
 from interlock.plugins.ci.options import NAME, CiOptions, check_ci
-from interlock.plugins.ci.plans import plan_run
+from interlock.plugins.ci.plans import plan_run, refuse_rerun
 from interlock.plugins.ci.queries import (
     TABLES,
     find_successes,
@@ -41,6 +41,7 @@ PLUGIN = Plugin(
     hooks=Hooks(
         checks=(check_ci,),
         before_failure=(judge_end,),
+        on_rerun=(refuse_rerun,),
         reactions=(KEEP_SUCCESSES, REPORT_TO_NOBODY),
         archive_rows=(read_rows_to_archive,),
         restore_rows=(restore_rows,),

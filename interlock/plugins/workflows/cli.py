@@ -62,8 +62,9 @@ def rerun_workflow(
     unit: Annotated[str, typer.Argument(metavar="ID", help="A run, or a job, that has ended.")],
     first: Annotated[
         str | None,
-        typer.Option("--from", metavar="STEP", help="Rerun from this step on; the results of earlier steps are kept."),
+        typer.Option("--from", metavar="STEP", help="Rerun from this step (or task) on; what was done before is kept."),
     ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Keep what has succeeded; do only the rest again.")] = False,
     actor: Actor = None,
     reason: Why = "",
     tenant: Tenant = 1,
@@ -72,7 +73,10 @@ def rerun_workflow(
 ) -> None:
     """Rerun a run or a job as it was; a run also from a step on. When piped, only the new id is printed."""
     with open_app(db, tenant) as client:
-        command = Rerun(tenant=tenant, unit=find_unit(client, unit), step=first, actor=get_actor(actor), reason=reason)
+        command = Rerun(
+            tenant=tenant, unit=find_unit(client, unit), step=first, failed=failed, actor=get_actor(actor),
+            reason=reason,
+        )  # fmt: skip
         print_run(client, client.send(command), json)
 
 

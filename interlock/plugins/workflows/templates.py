@@ -126,11 +126,23 @@ def rerun_template(tx: UnitOfWork, old: Unit, command: Requeue | Rerun) -> Submi
     """An ended run of a template is done again, from a step on; None if it is no such run."""
     if policy_of(tx.body(old)).template is None:
         return None
-    run, steps = again(tx, old, command.step if isinstance(command, Rerun) else None, make_again_stamp(command))
+    first = find_first(tx, old, command) if isinstance(command, Rerun) else None
+    run, steps = again(tx, old, first, make_again_stamp(command))
     for step in steps:
         if not step.unmet:
             make_ready(tx, step)
     return Submitted(unit=run.id, created=True, lifecycle=run.lifecycle, state=run.state)
+
+
+def find_first(tx: UnitOfWork, old: Unit, command: Rerun) -> str | None:
+    """The step from which on a run is done again; None if all of it is. Raises InterlockError if nothing failed."""
+    if not command.failed:
+        return command.first
+    done = outputs_in(tx, (*policy_of(tx.body(old)).earlier, old.id))
+    left = [step.ref for step in steps_of(tx, old) if step.ref not in done]
+    if not left:
+        raise InterlockError(f"{format_id(old.lifecycle, old.id)} has no step that has not succeeded; leave failed out")
+    return left[0]
 
 
 def again(tx: UnitOfWork, old: Unit, first: str | None, stamp: Stamp) -> tuple[Unit, list[Unit]]:

@@ -295,7 +295,7 @@ def rerun_workstream(
     with open_app(db, tenant) as client:
         stream = find_workstream(client, unit)
         worker = make_worker(client, shell_sandbox, find_repository(stream)) if here else None
-        again = stream.rerun(failed=failed, from_=first, by=get_actor(actor), reason=reason)
+        again: WorkstreamRun = stream.rerun(failed=failed, from_=first, by=get_actor(actor), reason=reason)
         print_made(again, len(again.tasks), json)
         if worker is not None:
             run_here(worker, again)

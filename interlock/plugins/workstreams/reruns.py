@@ -47,10 +47,6 @@ def rerun_workstream(tx: UnitOfWork, old: Unit, command: Requeue | Rerun) -> Sub
     """An ended workstream is done again; None if it is none."""
     if not isinstance(command, Rerun) or not is_workstream(tx.lifecycle(old)):
         return None
-    if command.step is not None:
-        raise InterlockError(f"a {old.lifecycle} has tasks and no steps; say from_task instead of step")
-    if command.failed and command.from_task is not None:
-        raise InterlockError("failed and from_task are not allowed together; say which tasks are done again by one")
     tasks, replaced = list_counting_tasks(tx, old)
     if not tasks:
         raise InterlockError(f"{format_id(old.lifecycle, old.id)} has no task; there is nothing to do again")
@@ -59,7 +55,7 @@ def rerun_workstream(tx: UnitOfWork, old: Unit, command: Requeue | Rerun) -> Sub
     kept, partly = choose_kept(command, tasks, needs)
     stamp = make_again_stamp(command)
     fresh = copy_workstream(tx, old, stamp)
-    if command.failed or command.from_task is not None:
+    if command.failed or command.first is not None:
         kept, partly = leave_out_more(tx, old, fresh, needs, kept, partly)
     made = copy_tasks(tx, fresh, tasks, needs, kept, stamp)
     for task in sorted(partly - kept):
@@ -131,12 +127,12 @@ def choose_kept(
 ) -> tuple[set[int], set[int]]:
     """The tasks that are taken over, and those of which parts may be. Raises InterlockError if none has the name."""
     completed = {unit for unit, task in tasks.items() if task.unit.outcome == Category.SUCCESS}
-    if command.from_task is None:
+    if command.first is None:
         return (completed, set(tasks)) if command.failed else (set(), set())
-    first = [unit for unit, task in tasks.items() if task.name == command.from_task]
+    first = [unit for unit, task in tasks.items() if task.name == command.first]
     if not first:
         names = name_all([task.name for task in tasks.values() if task.name is not None])
-        raise InterlockError(f"there is no task '{command.from_task}'; there are {names or 'none with a name'}")
+        raise InterlockError(f"there is no task '{command.first}'; there are {names or 'none with a name'}")
     after = find_after(first, needs)
     return completed - after, tasks.keys() - after
 

@@ -18,7 +18,7 @@ from interlock.client.workstream_files import make_workstream as make_definition
 from interlock.client.workstream_runs import make_added
 from interlock.client.workstream_works import TASK, WORKSTREAM
 from interlock.core.effective_policy import policy_of
-from interlock.kernel.commands import ReassignTask, Rerun, RetryTask, SkipTask, Work
+from interlock.kernel.commands import ReassignTask, RetryTask, SkipTask, Work
 from interlock.kernel.errors import InterlockError
 from interlock.server.jobs import (
     make_action_response,
@@ -26,10 +26,11 @@ from interlock.server.jobs import (
     make_job_filter,
     read_job_detail,
     read_page,
+    rerun_unit,
     submit_work,
 )
 from interlock.server.operations import Operation, Reply, Request, parse_unit_id
-from interlock.server.request_schemas import Id, JobsQuery, Name, ReasonRequest, Strict
+from interlock.server.request_schemas import Id, JobsQuery, Name, ReasonRequest, RerunRequest, Strict
 from interlock.store.connection import Connection
 from interlock.store.queries.large_values import read_large_values
 from interlock.store.queries.lists import read_newest_units
@@ -60,13 +61,6 @@ class TasksQuery(Strict, frozen=True, kw_only=True):
     state: tuple[Name, ...] = ()
     limit: Annotated[int, Meta(ge=1, le=TASKS_MAX)] = 200
     after: Id | None = None
-
-
-class WorkstreamRerunRequest(ReasonRequest, frozen=True, kw_only=True):
-    """What is done again: all of it, only what was not completed (`failed`), or a task and those that come after it."""
-
-    failed: bool = False
-    from_task: Name | None = None
 
 
 class PlanQuery(Strict, frozen=True, kw_only=True):
@@ -194,9 +188,7 @@ async def reassign_task(request: Request) -> responses.ActionResponse:
 
 async def rerun_workstream(request: Request) -> Reply:
     """Does a workstream that has ended again, as a new one."""
-    unit, body = await request.find_unit(WORKSTREAM), request.body
-    command = Rerun(unit=unit, failed=body.failed, from_task=body.from_task, reason=body.reason)
-    return await make_again_reply(request, await request.send(command))
+    return await rerun_unit(request, await request.find_unit(WORKSTREAM))
 
 
 def check_states(known: Any, states: Sequence[str]) -> tuple[str, ...]:
@@ -249,7 +241,7 @@ ROUTES = (
     Operation(
         method="POST", path=f"{PATH}/rerun", scope="operate",
         summary="Do a workstream that has ended again, as a new one", call=rerun_workstream,
-        body=WorkstreamRerunRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
+        body=RerunRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
     ),
     Operation(
         method="POST", path="/v1/tasks/{id}/retry", scope="operate",
