@@ -50,7 +50,7 @@ def work_off(engine: Engine, name: str) -> int:
     return done
 
 
-def timed(act: Callable[[], int]) -> tuple[int, float]:
+def time_act(act: Callable[[], int]) -> tuple[int, float]:
     start = time.perf_counter()
     done = act()
     return done, time.perf_counter() - start
@@ -62,7 +62,7 @@ def flat(url: str, label: str) -> None:
         connection = connect(url)
         engine = make_engine(connection, shipped())
         family(engine, size, size)
-        done, seconds = timed(lambda engine=engine, size=size: work_off(engine, f"w{size}"))
+        done, seconds = time_act(lambda engine=engine, size=size: work_off(engine, f"w{size}"))
         assert done == size
         print(f"{label:>10}  {size:>7,} children of one parent: {seconds / size * 1e6:6.0f} µs a child")
         connection.close()
@@ -86,7 +86,7 @@ def race(url: str, a_parent: int, name: str) -> float:
     for process in racers:
         process.start()
     gate.wait()
-    done, seconds = timed(lambda: sum(out.get() for _ in racers))
+    done, seconds = time_act(lambda: sum(out.get() for _ in racers))
     for process in racers:
         process.join()
     connection.close()
@@ -94,7 +94,7 @@ def race(url: str, a_parent: int, name: str) -> float:
     return done / seconds
 
 
-def migrated(url: str) -> str:
+def prepare_database(url: str) -> str:
     connection: Connection = connect(url)
     migrate.upgrade(connection, STANDARD.lifecycles(shipped()).values(), STANDARD.tables)
     connection.close()
@@ -103,8 +103,8 @@ def migrated(url: str) -> str:
 
 def main() -> None:
     with postgres(SERVER) as url, tempfile.TemporaryDirectory() as folder:
-        flat(migrated(f"sqlite:///{folder}/bench.db"), "SQLite")
-        flat(migrated(url), "PostgreSQL")
+        flat(prepare_database(f"sqlite:///{folder}/bench.db"), "SQLite")
+        flat(prepare_database(url), "PostgreSQL")
         rates: dict[str, list[float]] = {"one": [], "many": []}
         for number in range(ROUNDS):
             rates["one"].append(race(url, RACE, f"one{number}"))

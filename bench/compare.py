@@ -44,7 +44,7 @@ PEERS = (
 IN_QUICK = ("interlock", "floor", "pgqueuer")
 
 
-def wanted(quick: bool, named: str) -> list[Peer]:
+def select_peers(quick: bool, named: str) -> list[Peer]:
     """Those that are measured: all, the few of the quick form, or those that PEERS names."""
     names = [name.strip().lower() for name in named.split(",") if name.strip()]
     if names:
@@ -52,7 +52,7 @@ def wanted(quick: bool, named: str) -> list[Peer]:
     return [peer for peer in PEERS if not quick or (peer.module in IN_QUICK and peer.store == "postgres")]
 
 
-def installed(module: str) -> str:
+def explain_absence(module: str) -> str:
     """The peer's own requirements are there; answers why not, if they are not."""
     name = module.removesuffix(".mjs")
     needs, stamp = ROOT / "bench" / f"requirements-{name}.txt", PEERS_PYTHON.parent.parent / f".{name}"
@@ -98,7 +98,7 @@ def present(peers: Sequence[Peer]) -> list[Peer]:
     """Those that can be measured here; the others are named as absent."""
     usable = []
     for peer in peers:
-        why = "" if peer.ours else installed(peer.module)
+        why = "" if peer.ours else explain_absence(peer.module)
         if peer.store.startswith("redis-") and not redis_server.find_redis(REDIS_FOLDER):
             why = "there is no redis-server here, and apt offers none"
         try:
@@ -170,7 +170,7 @@ def main() -> None:
     quick, started = bool(os.environ.get("QUICK")), time.monotonic()
     sizes = measures.QUICK if quick else measures.FULL
     sizes = replace(sizes, rounds=int(os.environ.get("ROUNDS") or sizes.rounds))
-    peers = present(wanted(quick, os.environ.get("PEERS", "")))
+    peers = present(select_peers(quick, os.environ.get("PEERS", "")))
     results: report.Results = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -181,7 +181,7 @@ def main() -> None:
         if os.environ.get("LONG"):
             big_tables(stage, peers, sizes, results)
         about = {
-            **machine.described(), "postgresql": stage.version,
+            **machine.describe_machine(), "postgresql": stage.version,
             "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "command": "make bench QUICK=1" if quick else "make bench", "rounds": sizes.rounds,
             "peers": {peer.title: {key: peer.about[key] for key in ("version", "configuration")} for peer in peers},

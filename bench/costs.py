@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from bench.compare import SERVER, present, wanted
+from bench.compare import SERVER, present, select_peers
 from bench.machine import used_s
 from bench.stage import Broken, Peer, Stage
 from tests.postgres.server import postgres
@@ -37,7 +37,7 @@ def cost(stage: Stage, peer: Peer) -> Cost:
 
 
 def main() -> None:
-    peers = [peer for peer in present(wanted(False, os.environ.get("PEERS", WHO))) if peer.store == "postgres"]
+    peers = [peer for peer in present(select_peers(False, os.environ.get("PEERS", WHO))) if peer.store == "postgres"]
     costs_by_peer: dict[str, list[Cost]] = {peer.title: [] for peer in peers}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -72,7 +72,7 @@ def memory_mb(root: int) -> float:
     return total / 1024
 
 
-def described() -> dict[str, str]:
+def describe_machine() -> dict[str, str]:
     cpu = next(
         (
             line.partition(":")[2].strip()

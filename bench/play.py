@@ -17,7 +17,7 @@ sys.path[0] = str(Path(__file__).parent.parent)
 URL = os.environ.get("BENCH_URL", "")
 
 
-async def done(call: Any) -> Any:
+async def finish(call: Any) -> Any:
     """The answer of a function, whichever colour it has."""
     return await call if inspect.isawaitable(call) else call
 
@@ -33,7 +33,7 @@ async def bulk(peer: ModuleType, count: int, kind: str = "bulk") -> float:
     """Seconds that so many jobs took, submitted as fast as the peer can take them from one caller."""
     async with peer.client(URL) as client:
         start = time.perf_counter()
-        await done(getattr(client, kind)(count))
+        await finish(getattr(client, kind)(count))
         return time.perf_counter() - start
 
 
@@ -43,9 +43,9 @@ async def single(peer: ModuleType, count: int, callers: int) -> float:
 
         async def caller() -> None:
             for _ in range(count // callers):
-                await done(client.submit_one(0.0))
+                await finish(client.submit_one(0.0))
 
-        await done(client.submit_one(0.0))  # whatever is made on first use is there
+        await finish(client.submit_one(0.0))  # whatever is made on first use is there
         start = time.perf_counter()
         await asyncio.gather(*(caller() for _ in range(callers)))
         return time.perf_counter() - start
@@ -58,7 +58,7 @@ async def trickle(peer: ModuleType, count: int) -> float:
         start = time.perf_counter()
         for _ in range(count):
             await asyncio.sleep(0.03 + 0.02 * pauses.random())
-            await done(client.submit_one(time.time()))
+            await finish(client.submit_one(time.time()))
         return time.perf_counter() - start
 
 

@@ -62,11 +62,11 @@ def legal_log(tasks: int) -> bytes:
     return bytes(log)
 
 
-def checked(log: bytes) -> None:
+def check_all(log: bytes) -> None:
     assert not list(Checker(LIFECYCLES).findings(io.BytesIO(log)))
 
 
-def decoded(log: bytes) -> None:
+def decode_all(log: bytes) -> None:
     decode = msgspec.json.Decoder(LogLine).decode
     for raw in io.BytesIO(log):
         decode(raw)
@@ -81,7 +81,7 @@ def seconds(work: Callable[[bytes], None], log: bytes) -> float:
 def main() -> None:
     log = legal_log(TASKS)
     lines = log.count(b"\n")
-    works: dict[str, Callable[[bytes], None]] = {"checker": checked, "floor": decoded}
+    works: dict[str, Callable[[bytes], None]] = {"checker": check_all, "floor": decode_all}
     rates: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(ROUNDS):
         for name, work in works.items():

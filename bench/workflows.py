@@ -30,12 +30,12 @@ async def nothing() -> None:
     """A step whose work costs nothing."""
 
 
-def ended(app: interlock.App) -> int:
+def count_ended(app: interlock.App) -> int:
     rows = app.read(count_by, ("lifecycle", "outcome"))
     return sum(count for kind, outcome, count in rows if kind == "workflow_run" and outcome is not None)
 
 
-async def measured(url: str) -> tuple[list[float], list[float]]:
+async def measure(url: str) -> tuple[list[float], list[float]]:
     """Seconds that single runs take one after the other, and steps a second of many runs at once."""
     with interlock.open(url) as app:
         task = app.task(name="nothing")(nothing)
@@ -51,7 +51,7 @@ async def measured(url: str) -> tuple[list[float], list[float]]:
         for number in range(1, ROUNDS + 1):
             start = time.perf_counter()
             await flow.submit_many.aio([{}] * RUNS)
-            while await asyncio.to_thread(ended, app) < ALONE + number * RUNS:
+            while await asyncio.to_thread(count_ended, app) < ALONE + number * RUNS:
                 await asyncio.sleep(0.01)
             many.append(RUNS * STEPS / (time.perf_counter() - start))
         worker.stop()
@@ -66,7 +66,7 @@ def main() -> None:
         migrate.upgrade(connection, STANDARD.lifecycles(shipped()).values(), STANDARD.tables)
         connection.close()
         for label, url in (("SQLite", f"sqlite:///{folder}/bench.db"), ("PostgreSQL", server)):
-            single, many = asyncio.run(measured(url))
+            single, many = asyncio.run(measure(url))
             print(
                 f"{label:>10}  ten steps: {statistics.median(single) * 1e3:.0f} ms a run alone, "
                 f"{statistics.median(many):,.0f} steps/s of {RUNS:,} runs with one worker, from submit to end"

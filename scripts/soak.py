@@ -14,7 +14,7 @@ from interlock.testing import simulate
 from interlock.testing.simulation.faults import KINDS
 from interlock.testing.simulation.runner import Report
 from interlock.testing.simulation.scenarios import Move, list_moves
-from interlock.testing.simulation.shrink import shrunk, written_out
+from interlock.testing.simulation.shrink import shrink_steps, write_test
 
 STRICT = 600  # seconds from which on the table is judged too
 LEAST = 10  # times that every listed move is taken by then
@@ -108,10 +108,10 @@ def gaps(sums: Sums) -> list[str]:
 def describe(report: Report) -> str:
     """A failing seed, and a test to paste if the engine alone breaks it."""
     again = simulate(report.seed, keep_steps=True)
-    small = shrunk(again.steps)
+    small = shrink_steps(again.steps)
     lines = [f"seed {report.seed} ({', '.join(report.kinds)}):", *(f"  {text[:400]}" for text in report.violations[:3])]
     if small:
-        return "\n".join([*lines, f"for tests/regressions ({len(small)} steps):", written_out(small, report.seed)])
+        return "\n".join([*lines, f"for tests/regressions ({len(small)} steps):", write_test(small, report.seed)])
     return "\n".join([*lines, "  (only the whole system breaks it: play the seed again)"])
 
 

@@ -118,7 +118,7 @@ def since(connection: Connection, path: Path, archives: Path | None = None) -> I
         yield from judge(connection, root)
     files, count = Files(connection, archives), 0
     for root in roots:
-        for unit, text in files.unproven(read_archived(connection, root.tenant, root.act)):
+        for unit, text in files.find_unproven(read_archived(connection, root.tenant, root.act)):
             count += 1
             yield Broken(KEPT, unit, text)
     if not count:

@@ -29,15 +29,15 @@ class Files:
         self.connection, self.folder, self.paths = connection, folder, read_path_texts(connection)
         self.acts: dict[str, Act] = {}
 
-    def unproven(self, claims: Iterable[Archived]) -> Iterator[tuple[int, str]]:
+    def find_unproven(self, claims: Iterable[Archived]) -> Iterator[tuple[int, str]]:
         """Those of the units that their files do not prove, each with the reason."""
         by_file: dict[str, list[Archived]] = {}
         for claim in claims:
             by_file.setdefault(claim.file, []).append(claim)
         for file, some in by_file.items():
-            yield from self.unproven_by(file, some)
+            yield from self.find_unproven_in(file, some)
 
-    def unproven_by(self, file: str, claims: list[Archived]) -> Iterator[tuple[int, str]]:
+    def find_unproven_in(self, file: str, claims: list[Archived]) -> Iterator[tuple[int, str]]:
         """Those of the units that one file does not prove; a tree is judged when it was read, and not kept."""
         pending: dict[str, list[Archived]] = {}
         for claim in claims:
@@ -47,7 +47,7 @@ class Files:
             for digest, histories in self.trees_in(self.find(file), pending):
                 known = read_digests(self.connection, self.acts_of(histories))
                 for claim in pending.pop(digest):
-                    if text := self.doubt(claim, histories.get(claim.unit, []), known):
+                    if text := self.explain_doubt(claim, histories.get(claim.unit, []), known):
                         yield claim.unit, text
         except OSError as error:
             trouble = (
@@ -91,14 +91,14 @@ class Files:
         hashes = {event.hash for events in histories.values() for event in events}
         return {self.acts[digest].id for digest in hashes if digest in self.acts}
 
-    def doubt(self, claim: Archived, events: list[Event], known: Mapping[int, str]) -> str:
+    def explain_doubt(self, claim: Archived, events: list[Event], known: Mapping[int, str]) -> str:
         """Why these events do not prove what is said of their unit; nothing if they do.
 
         `known` has the digests by which the database still knows acts.
         """
         for version, event in enumerate(events, 1):
             act = self.acts.get(event.hash)
-            if act is None or event.version != version or not tells(act, event, self.paths):
+            if act is None or event.version != version or not matches_event(act, event, self.paths):
                 return f"the archive '{claim.file}' holds a history that is not whole (version {version})"
             if known.get(act.id) != event.hash:
                 return f"the archive '{claim.file}' holds another history up to version {version} than the database had"
@@ -107,7 +107,7 @@ class Files:
         return ""
 
 
-def tells(act: Act, event: Event, paths: Mapping[str, str]) -> bool:
+def matches_event(act: Act, event: Event, paths: Mapping[str, str]) -> bool:
     """Whether an act tells exactly this of the event's unit."""
     if event.unit not in act.units or act.path_digest not in paths:
         return False
@@ -127,10 +127,10 @@ def tells(act: Act, event: Event, paths: Mapping[str, str]) -> bool:
         event.tenant, event.lifecycle, event.trigger, event.source, event.target, event.lease_from, event.lease_to,
         event.attempt, event.fence, event.name, event.severity, event.at, event.actor, event.reason, event.cause,
     )  # fmt: skip
-    return stated == of_event and payload_is_told(act, event)
+    return stated == of_event and matches_payload(act, event)
 
 
-def payload_is_told(act: Act, event: Event) -> bool:
+def matches_payload(act: Act, event: Event) -> bool:
     """A payload is the act's own, or its digest is what the act has of this unit; other hops of a path have none."""
     digest = (act.details or [None] * len(act.units))[act.units.index(event.unit)]
     return event.payload in (NOTHING, act.payload) or sha256(event.payload.encode()).hexdigest() == digest

@@ -32,7 +32,7 @@ def rerun(
 ) -> None:
     """Rerun a run with the plan and the files that it had, as a new run."""
     with open_local(folder) as local:
-        again(local, find_run(local, run), () if failed else None, sandbox, at_once, json)
+        start_again(local, find_run(local, run), () if failed else None, sandbox, at_once, json)
 
 
 def retry_job(
@@ -47,10 +47,10 @@ def retry_job(
     with open_local(folder) as local:
         row = find_run(local, run)
         find_jobs(local, row, job)
-        again(local, row, (job,), sandbox, at_once, json)
+        start_again(local, row, (job,), sandbox, at_once, json)
 
 
-def again(
+def start_again(
     local: LocalCi, run: CiRunRow, from_jobs: tuple[str, ...] | None, sandbox: bool, at_once: int | None, json: bool
 ) -> None:
     """Do a run again.

@@ -16,11 +16,11 @@ class Renamed(Command[Any], frozen=True, kw_only=True):
     stands_for: ClassVar[tuple[type[Command[Any]], ...]]
     sent_as: ClassVar[str] = ""  # its name over HTTP, if that is not the name of the class
 
-    def present(self) -> Command[Any]:
+    def translate(self) -> Command[Any]:
         """Returns the command that it stands for. Raises InterlockError if there is none."""
-        return self.as_a(self.stands_for[0])
+        return self.translate_to(self.stands_for[0])
 
-    def as_a(self, kind: type[Command[Any]]) -> Command[Any]:
+    def translate_to(self, kind: type[Command[Any]]) -> Command[Any]:
         facts = {name: getattr(self, name) for name in kind.__struct_fields__ if hasattr(self, name)}
         return kind(**facts)
 
@@ -37,10 +37,10 @@ class Define(Renamed, frozen=True, kw_only=True):
     missed: str = "one"
     steps: tuple[Work, ...] = ()
 
-    def present(self) -> Command[Any]:
+    def translate(self) -> Command[Any]:
         if self.steps and (self.timing or self.work.task):
             raise InterlockError("a definition is of a schedule, with timing and work, or of a template, with steps")
-        return self.as_a(self.stands_for[bool(self.steps)])
+        return self.translate_to(self.stands_for[bool(self.steps)])
 
 
 class Pause(Renamed, frozen=True, kw_only=True):
@@ -92,11 +92,11 @@ class KeyOrder(Renamed, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ()
     expires_us: int | None = None
 
-    def present(self) -> Command[Any]:
+    def translate(self) -> Command[Any]:
         orders = ("create", "rotate", "revoke")
         validation.check_choice("order", self.order, orders)
         named = msgspec.structs.replace(self, key=self.key or 0)  # 0 is nobody's
-        return named.as_a(self.stands_for[orders.index(self.order)])
+        return named.translate_to(self.stands_for[orders.index(self.order)])
 
 
 FIRST_NAMES: tuple[type[Renamed], ...] = (Define, Pause, Resume, Remove, Trigger, Replay, KeyOrder)

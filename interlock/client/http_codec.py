@@ -111,7 +111,7 @@ def decode_command(message: msgspec.Struct) -> Command[Any]:
     """
     kind: type[Command[Any]] = type(message).command_type  # type: ignore[attr-defined]
     command = msgspec.convert(message, kind, from_attributes=True)
-    return command.present() if isinstance(command, Renamed) else command
+    return command.translate() if isinstance(command, Renamed) else command
 
 
 # Errors.

@@ -135,18 +135,18 @@ class Engine:
         """An engine with connections and threads of its own; `close` ends them. A SQLite file is made and migrated."""
         with ExitStack() as stack:
 
-            def another(*, later: bool = False) -> Connection:
+            def open_another(*, later: bool = False) -> Connection:
                 connection = connect(url, later=later)
                 stack.callback(connection.close)
                 return connection
 
-            first = another()
+            first = open_another()
             migrate.prepare(first, lifecycles.values(), registry.tables)
-            others = [another(later=True) for _ in range(OTHERS)] if first.many_writers else []
+            others = [open_another(later=True) for _ in range(OTHERS)] if first.many_writers else []
             engine = cls(first, lifecycles, *others, channel=open_wakeups(url), registry=registry)
             if not first.private:
-                engine.reader, engine.committer.alone = another(later=True), Lock()
-                engine.readers = Readers([another(later=True) for _ in range(READERS)])
+                engine.reader, engine.committer.alone = open_another(later=True), Lock()
+                engine.readers = Readers([open_another(later=True) for _ in range(READERS)])
             stack.pop_all()
         engine.start_threads()
         return engine

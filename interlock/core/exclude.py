@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from interlock.core.failures import Spoilt, explain, is_passing
 from interlock.core.pending import PendingCommand, Result
 from interlock.core.reactions import run_reactions
-from interlock.core.withhold import CannotProceed, pass_over, unknown_here, withhold
+from interlock.core.withhold import CannotProceed, find_unknown, pass_over, withhold
 from interlock.kernel.commands import Command
 from interlock.store.unit_of_work import Picks, open_unit_of_work
 
@@ -81,7 +81,7 @@ def take_out(committer: "Committer", tenant: int, failures: Mapping[int, Excepti
         committer.connection, committer.lifecycles, committer.ids, [tenant], committer.hooks, cache=committer.cache
     )
     try:
-        here = unknown_here(tx, failures)
+        here = find_unknown(tx, failures)
         pass_over(tx, here)
         withhold(tx, {unit: error for unit, error in failures.items() if unit not in here})
         committer.finish_tx(tx)

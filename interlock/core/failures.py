@@ -26,14 +26,14 @@ def is_passing(error: Exception) -> bool:
     )
 
 
-def bug_in(error: Exception) -> Exception | None:
+def find_bug(error: Exception) -> Exception | None:
     """Returns the error if no command may raise it: its traceback says where to look."""
     return None if isinstance(error, InterlockError) else error
 
 
 def log_bug(command: Command[Any], error: Exception) -> None:
     """Logs an error that no verb may raise with its traceback; the caller gets it too."""
-    if bug := bug_in(error):
+    if bug := find_bug(error):
         unit, kind = getattr(command, "unit", None), type(command).__name__
         named = kind if unit is None else f"{kind} unit={unit}"
         facts = {"command": kind, "unit": unit, "tenant": command.tenant, "error": repr(error)}
@@ -59,7 +59,7 @@ def explain(error: Exception) -> Exception:
     return error
 
 
-def reason_of(error: Exception) -> str:
+def format_reason(error: Exception) -> str:
     """The text that a log line or a note keeps of an error."""
     text = str(error)
     return text if type(error).__module__.startswith("interlock") else f"{type(error).__name__}: {text}"

@@ -146,7 +146,7 @@ def make_end(tx: UnitOfWork, name: str, state: str, lease: str, *, starts: bool)
     path = tx.paths.find(
         name, begun, lease, (Step(trigger, (policy.lease_end_trigger(leases, lease, "finish"),)),)
     )  # fmt: skip
-    both = tx.paths.joined(first, path) if first else path
+    both = tx.paths.join_paths(first, path) if first else path
     if both is None or name in tx.paths.followed or is_served(tx, both):
         return None
     return PlainEnd(both, first is not None, begun)

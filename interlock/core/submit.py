@@ -151,13 +151,13 @@ def is_independent(work: Work) -> bool:
 
 def is_plain(tx: UnitOfWork, unit: Unit, work: Work) -> bool:
     """Whether its birth is all that follows from a unit's work: nothing is made with it, and no limit counts it."""
-    if not is_ready_by_birth(tx.lifecycle(unit), unit.state, work) or names_key(work):
+    if not is_ready_by_birth(tx.lifecycle(unit), unit.state, work) or has_key(work):
         return False
     move = tx.changes.last_moves.get(unit.id)
     return move is not None and move.path.source == BORN
 
 
-def names_key(work: Work) -> bool:
+def has_key(work: Work) -> bool:
     """Whether others that name the same may keep it waiting."""
     return bool(work.mutex or work.limit_key or work.rate_key or work.resources)
 

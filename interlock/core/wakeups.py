@@ -86,7 +86,7 @@ class WakeupHub:
         """From now on these queues are watched for whoever asks."""
         subscription = Subscription(queues, self.unsubscribe)
         with self.joining:
-            fresh = subscription.queues - self.watched_queues()
+            fresh = subscription.queues - self.list_watched_queues()
             with self.changed:
                 self.subscriptions |= {subscription}
                 self.changed.notify_all()
@@ -117,7 +117,7 @@ class WakeupHub:
             if not self.ends[unit]:
                 del self.ends[unit]
 
-    def watched_queues(self) -> set[Queue]:
+    def list_watched_queues(self) -> set[Queue]:
         return {queue for subscription in self.subscriptions for queue in subscription.queues}
 
     # Waking.
@@ -208,11 +208,11 @@ class WakeupHub:
                 self.changed.wait_for(lambda: self.subscriptions or self.ending or channel.tells)
             try:
                 if self.broken:
-                    channel.listen(self.watched_queues())
-                    self.broken, queues = False, self.watched_queues()
+                    channel.listen(self.list_watched_queues())
+                    self.broken, queues = False, self.list_watched_queues()
                     log.info("wake-up channel open again")
                 else:
-                    queues = channel.receive(self.watched_queues, LOOK)
+                    queues = channel.receive(self.list_watched_queues, LOOK)
             except StoreError as error:
                 if not self.broken:
                     log_trouble("wake-up channel failed, falling back to polling", error)

@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from interlock.core.advance import withhold_unit
-from interlock.core.failures import bug_in, is_passing, reason_of
+from interlock.core.failures import find_bug, format_reason, is_passing
 from interlock.core.notes import note
 from interlock.kernel.errors import UnknownLifecycle
 from interlock.kernel.ids import format_id
@@ -73,12 +73,12 @@ def withhold(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
         if unit.available_at is None and not overdue:
             continue
         withhold_unit(tx, unit, tx.now + PASS_OVER_US if overdue else None)
-        why = msgspec.json.encode({"why": reason_of(failures[unit.id])}).decode()
+        why = msgspec.json.encode({"why": format_reason(failures[unit.id])}).decode()
         note(tx, unit.id, WITHHELD, why, fence=unit.fence)
         name, error = format_id(unit.lifecycle, unit.id), failures[unit.id]
         text = "unit=%s is withheld: %s; see interlock why %s"
         facts = describe_failure(unit, error)
-        log.error(text, name, reason_of(error), name, exc_info=bug_in(error), extra={"facts": facts})
+        log.error(text, name, format_reason(error), name, exc_info=find_bug(error), extra={"facts": facts})
 
 
 def pass_over(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
@@ -95,10 +95,10 @@ def pass_over(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
 
 def describe_failure(unit: Unit, error: Exception) -> dict[str, str | int]:
     """Returns what a line of JSON says of a unit that could not be moved."""
-    return {"id": format_id(unit.lifecycle, unit.id), "unit": unit.id, "error": reason_of(error)}
+    return {"id": format_id(unit.lifecycle, unit.id), "unit": unit.id, "error": format_reason(error)}
 
 
-def unknown_here(tx: UnitOfWork, failures: Mapping[int, Exception]) -> dict[int, Exception]:
+def find_unknown(tx: UnitOfWork, failures: Mapping[int, Exception]) -> dict[int, Exception]:
     """Those that failed only because this program does not know their lifecycle, or a state of it."""
     known = {unit.id: tx.lifecycles.get(unit.lifecycle) for unit in tx.lock_units(sorted(failures))}
     states = {unit_id: lifecycle.states if lifecycle else () for unit_id, lifecycle in known.items()}

@@ -133,7 +133,7 @@ class Paths:
         self.keys: dict[int, Key] = {}  # of each that was asked for
         self.both: dict[tuple[int, int], Path | None] = {}
 
-    def joined(self, first: Path, second: Path) -> Path | None:
+    def join_paths(self, first: Path, second: Path) -> Path | None:
         """The listed path that makes both, one after the other; None if there is none."""
         pair = first.id, second.id
         if pair not in self.both:
@@ -145,7 +145,7 @@ class Paths:
         if lifecycle != second.lifecycle or second.forced or first.forced:
             return None
         both = *steps, *self.keys[second.id][3]
-        if not any(both == listed for listed in together(self.lifecycles[lifecycle], self.leases, source, lease)):
+        if not any(both == listed for listed in pair_steps(self.lifecycles[lifecycle], self.leases, source, lease)):
             return None
         return self.find(lifecycle, source, lease, both)
 
@@ -283,11 +283,11 @@ def starts_that_end(lifecycle: Lifecycle, leases: Lifecycle) -> Iterator[Path]:
     """A start and what it came to, in one act: a worker often tells of both together."""
     for source in lifecycle.states:
         for lease in leases.states:
-            for steps in together(lifecycle, leases, source, lease):
+            for steps in pair_steps(lifecycle, leases, source, lease):
                 yield compose(lifecycle, leases, source, lease, steps)
 
 
-def together(lifecycle: Lifecycle, leases: Lifecycle, source: str, lease: str | None) -> Iterator[tuple[Step, Step]]:
+def pair_steps(lifecycle: Lifecycle, leases: Lifecycle, source: str, lease: str | None) -> Iterator[tuple[Step, Step]]:
     """Two steps that may be one act: the first begins the work under a live lease, the second ends that lease."""
     if (
         not lifecycle.leased

@@ -64,7 +64,7 @@ async def describe_units(request: Request, units: Sequence[UnitRef]) -> list[Bul
     for start in range(0, len(units), TOGETHER):
         ids = [unit.unit for unit in units[start : start + TOGETHER]]
         facts += [
-            UnitFacts(unit, lifecycle, state, task, queue, None, None, first_line(error), created_at)
+            UnitFacts(unit, lifecycle, state, task, queue, None, None, get_first_line(error), created_at)
             for unit, lifecycle, state, task, queue, error, created_at in await request.read(read_unit_facts, ids)
         ]
     return group_units(facts)
@@ -79,7 +79,7 @@ def describe_dead_letters(request: Request, dead_letters: Iterable[DeadLetter]) 
         details = row.details
         facts.append(UnitFacts(
             row.unit, row.lifecycle, "", row.task, row.queue, details.get("reason_code"), details.get("error_class"),
-            first_line(details.get("last_error")), row.at,
+            get_first_line(details.get("last_error")), row.at,
         ))  # fmt: skip
     return group_units(facts)
 
@@ -92,7 +92,7 @@ async def collect_dead(request: Request, units: Sequence[UnitRef]) -> list[DeadL
     return [dead[number] for number in sorted(dead)]
 
 
-def first_line(error: str | None) -> str | None:
+def get_first_line(error: str | None) -> str | None:
     """Returns the beginning of an error, by which errors are told apart."""
     return None if not error else error.strip().partition("\n")[0][:ERROR_MOST] or None
 

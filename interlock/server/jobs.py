@@ -93,12 +93,14 @@ def read_submitted(
 ) -> tuple[list[UnitSummary], bool]:
     """Where units stand, and whether this request made one of them; one that answers a key made none."""
     there = views_of(connection, tenant, [item.unit for item in made])
-    now_standing = [summarize_view(there[item.unit]) if item.unit in there else last_known(item) for item in made]
+    now_standing = [
+        summarize_view(there[item.unit]) if item.unit in there else describe_archived(item) for item in made
+    ]
     created = next((item.unit for item in made if item.created), None)
     return now_standing, created is not None and find_cause(connection, tenant, created) == request_id
 
 
-def last_known(item: Submitted) -> UnitSummary:
+def describe_archived(item: Submitted) -> UnitSummary:
     """Of a unit that has left the database since: how the command that made it left it."""
     return UnitSummary(item.unit, item.lifecycle, item.state, "", None, None, None)
 

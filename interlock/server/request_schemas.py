@@ -271,7 +271,7 @@ def to_microseconds(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1_000_000)
 
 
-def same(request: msgspec.Struct, name: str, other: str) -> Any:
+def read_either(request: msgspec.Struct, name: str, other: str) -> Any:
     """What was said under one of two names for one thing. Raises InterlockError if both were, and differ."""
     ours, documents = getattr(request, name, None), getattr(request, other, None)
     if ours and documents and ours != documents:
@@ -279,7 +279,7 @@ def same(request: msgspec.Struct, name: str, other: str) -> Any:
     return ours or documents
 
 
-def later(at: datetime) -> int:
+def check_instant(at: datetime) -> int:
     """An instant that can be told again in every time zone. Raises InterlockError."""
     if not 1970 < at.year < 9999:
         raise InterlockError("at is not allowed; allowed is a time between the years 1971 and 9998")
@@ -289,19 +289,23 @@ def later(at: datetime) -> int:
 def make_work(request: WorkRequest, lifecycle: str, parent: int | str | None) -> Work:
     """The unit that is asked for. Raises Unknown for what is no id."""
     lengths: dict[str, Any] = {
-        SPELLED.get(name, f"{name}_us"): to_microseconds(same(request, f"{name}_seconds", IN_DOCUMENTS.get(name, "")))
+        SPELLED.get(name, f"{name}_us"): to_microseconds(
+            read_either(request, f"{name}_seconds", IN_DOCUMENTS.get(name, ""))
+        )
         for name in LENGTHS
-    }  # fmt: skip
+    }
     limit, rate = request.limit, request.rate
     rules = {name: value for name in OF_TASK if (value := getattr(request, name)) is not None}
     return Work(
         task=request.task, lifecycle=lifecycle, input=encode_json(request.input), key=request.key,
         on_duplicate=request.on_duplicate, explicit=tuple(rules),
-        delay_us=to_microseconds(request.delay_seconds) or 0, at_us=None if request.at is None else later(request.at),
+        delay_us=to_microseconds(request.delay_seconds) or 0,
+        at_us=None if request.at is None else check_instant(request.at),
         mutex=request.mutex, limit_key=limit.key if limit else None, limit=limit.n if limit else None,
         rate_key=rate.key if rate else None, rate=rate.n if rate else None,
         rate_per_us=to_microseconds(rate.per_seconds) if rate else None, labels=encode_json(request.labels),
-        correlation=same(request, "correlation", "correlation_id"), trace=same(request, "trace", "trace_id"),
+        correlation=read_either(request, "correlation", "correlation_id"),
+        trace=read_either(request, "trace", "trace_id"),
         reclaim_after_us=to_microseconds(getattr(request, "reclaim_after", None)),
         parent=parent, ref=request.ref, decides=request.decides,
         needs=request.needs or (), after=tuple(map(parse_unit_id, request.after)), needs_end=request.needs_end,

@@ -60,7 +60,7 @@ def record_move(tx: "UnitOfWork", move: RecordedMove) -> None:
     """The move is part of the next flush. A start and what it came to are one move where a path lists both."""
     last, soonest = tx.changes.last_moves.get(move.unit.id), get_soonest_round(tx, move.unit)
     if last is not None:
-        both = tx.paths.joined(last.path, move.path)
+        both = tx.paths.join_paths(last.path, move.path)
         if (
             both is not None
             and soonest <= last.round + 1

@@ -49,7 +49,7 @@ def flush(tx: UnitOfWork) -> list[Moved]:
     changes.proof = choose_proof(changes.proof, chain(acts, changes.inserts), chain(workers, moved))
     changes.clear()
     changes.written |= units.keys()
-    changes.made_available |= {unit for unit, was in before.items() if became_available(units[unit], was)}
+    changes.made_available |= {unit for unit, was in before.items() if has_become_available(units[unit], was)}
     changes.freed_tenants |= {
         was.tenant for unit, was in before.items() if was and was.holder and not units[unit].holder
     }
@@ -57,7 +57,7 @@ def flush(tx: UnitOfWork) -> list[Moved]:
     return [Moved(rows.loaded[unit], was) for unit, was in before.items()]
 
 
-def became_available(unit: Unit, was: Unit | None) -> bool:
+def has_become_available(unit: Unit, was: Unit | None) -> bool:
     return unit.available_at is not None and (was is None or was.available_at is None)
 
 

@@ -126,7 +126,7 @@ def shorten_list(differences: list[str]) -> str:
 
 def find_changed_items(connection: Connection) -> Iterator[str]:
     """What the program ships and the database has not, or otherwise; and what was added to it."""
-    wanted, there = inventory.shipped(connection.name), inventory.read_items(connection)
+    wanted, there = inventory.list_shipped(connection.name), inventory.read_items(connection)
     for name, digest in wanted.items():
         if name not in there:
             if not is_optional(name):

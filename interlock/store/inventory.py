@@ -118,12 +118,12 @@ def read_items(connection: Connection) -> dict[str, Item]:
         "functions": ",".join(rights.list_shipped_names("FUNCTION")),
     }
     return {
-        f"{kind} {name}": Item(fault, digest(comparable(facts) if kind == "view" else facts))
+        f"{kind} {name}": Item(fault, digest(normalize_view(facts) if kind == "view" else facts))
         for kind, name, fault, facts in connection.rows(POSTGRES, names)
     }
 
 
-def comparable(facts: str) -> str:
+def normalize_view(facts: str) -> str:
     """Facts of a view: what it reads, and its text without what depends on the server's version."""
     reads, select, text = facts.partition(" SELECT ")
     return f"{reads}{select}{SPELLING.sub(' ', text)}"
@@ -137,13 +137,13 @@ def sqlite_items(connection: Connection) -> dict[str, Item]:
     return items
 
 
-def shipped(database: str) -> dict[str, str]:
+def list_shipped(database: str) -> dict[str, str]:
     """The digest of everything that guards a database of this kind, by name, as this program ships it."""
-    return sqlite_shipped() if database == "sqlite" else postgres_shipped()
+    return list_shipped_sqlite() if database == "sqlite" else read_manifest()
 
 
 @cache
-def sqlite_shipped() -> dict[str, str]:
+def list_shipped_sqlite() -> dict[str, str]:
     connection = SqliteConnection(MEMORY)
     try:
         for number in migrations.numbers():
@@ -154,7 +154,7 @@ def sqlite_shipped() -> dict[str, str]:
 
 
 @cache
-def postgres_shipped() -> dict[str, str]:
+def read_manifest() -> dict[str, str]:
     items: dict[str, str] = json.loads(MANIFEST.read_text(encoding="utf-8"))["items"]
     return items
 

@@ -22,7 +22,7 @@ from interlock.lifecycles import shipped
 from interlock.plugins import STANDARD
 from interlock.store.queries.snapshots import read_rows, snapshot
 from interlock.testing.simulation.runner import Play
-from interlock.testing.simulation.world import World, quiet
+from interlock.testing.simulation.world import World, silence_logs
 
 SPACE = "{http://www.w3.org/2000/svg}"
 LIVES, MANY_LIVES = 100, 1_000
@@ -30,7 +30,7 @@ LIVES, MANY_LIVES = 100, 1_000
 
 def play(seed: int) -> tuple[World, dict[int, list[Event]]]:
     """A world after one seed, and the events of each unit in it."""
-    with quiet():
+    with silence_logs():
         world = World(seed, (), None, STANDARD)
         world.loop.run_until_complete(Play(world).run())
     by_unit: dict[int, list[Event]] = {}

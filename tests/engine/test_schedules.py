@@ -271,7 +271,7 @@ def test_years_of_minutes_are_not_counted() -> None:
 
     original, cron.CronSim = cron.CronSim, Counting  # type: ignore[attr-defined]
     try:
-        found = cron.due("* * * * *", "UTC", us(2016, 1, 1), us(2026, 1, 1), 1_001)
+        found = cron.find_due("* * * * *", "UTC", us(2016, 1, 1), us(2026, 1, 1), 1_001)
     finally:
         cron.CronSim = original  # type: ignore[attr-defined]
     assert found == [us(2026, 1, 1) - n * 60 * SECOND for n in reversed(range(1_001))]
@@ -446,11 +446,11 @@ def local(timing: str, start: datetime, days: int) -> list[str]:
     """The instants of some days as the clocks on the wall say them; they only ever go up, from wherever one starts."""
     first = round(start.timestamp()) * SECOND
     last = first + days * 24 * HOUR * SECOND
-    found = cron.due(timing, "Europe/Berlin", first, last, 100_000)
+    found = cron.find_due(timing, "Europe/Berlin", first, last, 100_000)
     assert found == sorted(set(found))
     for at in range(first, last, 600 * SECOND):
         expected = next((one for one in found if one > at), None)
-        assert expected in (None, next(cron.after(timing, "Europe/Berlin", at)))
+        assert expected in (None, next(cron.iterate_instants(timing, "Europe/Berlin", at)))
     return [datetime.fromtimestamp(one // SECOND, BERLIN).strftime("%d %H:%M%z")[:-2] for one in found]
 
 

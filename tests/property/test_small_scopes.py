@@ -31,7 +31,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.plugins import make_engine
 from interlock.store.change_capture import start_capture, take_written
 from interlock.testing.simulation.faulty_store import LIFECYCLES, Disk
-from interlock.testing.simulation.promises import broken_promises
+from interlock.testing.simulation.promises import find_broken_promises
 from interlock.testing.simulation.random_commands import make_decision
 
 SECOND = 1_000_000
@@ -145,7 +145,7 @@ class Scope(RuleBasedStateMachine):
         if hasattr(self, "laws"):
             seen = self.laws.check_commit(self.connection, take_written(self.connection))
             assert seen.broken == []
-            assert list(broken_promises(LIFECYCLES, seen, self.laws.units, self.connection)) == []
+            assert list(find_broken_promises(LIFECYCLES, seen, self.laws.units, self.connection)) == []
 
 
 def explore(scope: str, examples: int, steps: int) -> None:

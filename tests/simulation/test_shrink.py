@@ -8,7 +8,7 @@ import pytest
 from interlock.core.reactions import roll_up
 from interlock.testing import simulate
 from interlock.testing.simulation.replay import replay
-from interlock.testing.simulation.shrink import shrunk, written_out
+from interlock.testing.simulation.shrink import shrink_steps, write_test
 
 
 def test_a_record_is_lived_again_without_the_rest_of_the_system() -> None:
@@ -27,11 +27,11 @@ def test_a_fault_is_shrunk_to_a_test_that_can_be_pasted(monkeypatch: pytest.Monk
     report = next(
         filter(lambda item: item.violations, (simulate(seed, kinds=(), keep_steps=True) for seed in range(9)))
     )
-    small = shrunk(report.steps)
+    small = shrink_steps(report.steps)
     assert replay(small)
     commands = [command for step in small for command in step.commands]
     assert len(commands) <= 6
-    text = written_out(small, report.seed)
+    text = write_test(small, report.seed)
     replayed: dict[str, Any] = {}
     exec(compile(text, "pasted", "exec"), replayed)
     with pytest.raises(AssertionError):

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -32,10 +32,10 @@ def listed(offenders: Iterator[tuple[Path, str]]) -> list[str]:
     return sorted(f"{name_of(path)}: {name}" for path, name in offenders)
 
 
-def top_level(kind: type) -> dict[str, list[Path]]:
+def top_level(kind: type, files: Iterable[Path] = PRODUCT) -> dict[str, list[Path]]:
     """The modules that define a name at their top level, by name."""
     modules: dict[str, list[Path]] = defaultdict(list)
-    for path in PRODUCT:
+    for path in files:
         for node in tree_of(path).body:
             if isinstance(node, kind):
                 modules[node.name].append(path)
@@ -111,7 +111,7 @@ PARTICIPLES = {"shown", "spoken", "given", "kept", "made", "done", "known", "tak
 
 def participles() -> Iterator[tuple[Path, str]]:
     """Functions whose whole name says in what state something is, and not what they do: `encoded`, and not `encode`."""
-    for name, paths in top_level(Function).items():
+    for name, paths in top_level(Function, [*PRODUCT, *BESIDE]).items():
         if "_" not in name and (name.endswith("ed") or name in PARTICIPLES) and name not in EXEMPT:
             yield from ((path, name) for path in paths if path.name != "lint.py")  # there a name is a rule's
 

@@ -55,11 +55,11 @@ def judge_paths(connection: Connection) -> Iterator[RecordFault]:
 @lru_cache(maxsize=10_000)  # there are a thousand, and whoever audits again finds the same ones
 def derive_path(text: str) -> tuple[Path, tuple[Any, ...], list[tuple[Any, ...]]]:
     """What a path tells, the columns that follow from it, and its hops as the database lists them."""
-    path = path_told(text)
+    path = decode_path(text)
     return path, attrgetter(*evidence.DERIVED[:-2])(path), list(sum_hops(path))
 
 
-def path_told(text: str) -> Path:
+def decode_path(text: str) -> Path:
     lifecycle, category, outcome, started, forced, hops = msgspec.json.decode(text)
     return Path(lifecycle, tuple(PathHop(*hop) for hop in hops), category, outcome, started, bool(forced))
 

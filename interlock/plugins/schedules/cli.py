@@ -24,7 +24,7 @@ from interlock.kernel.errors import Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Schedule
 from interlock.plugins import make_engine
-from interlock.plugins.schedules.cron import after, format_instant
+from interlock.plugins.schedules.cron import format_instant, iterate_instants
 from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import snapshot
 from interlock.store.queries.views import read_skipped, read_summary, schedule_of, schedules_of
@@ -60,7 +60,9 @@ def list_schedules(db: Url = DEFAULT, tenant: Tenant = 1, following: Next = 3, j
 
 def describe_schedule(connection: Connection, schedule: Schedule, following: int) -> dict[str, Any]:
     """Return a schedule as it is shown."""
-    coming = [] if schedule.next_at is None else after(schedule.timing, schedule.timezone, schedule.next_at - 1)
+    coming = (
+        [] if schedule.next_at is None else iterate_instants(schedule.timing, schedule.timezone, schedule.next_at - 1)
+    )
     return {
         "name": schedule.name, "timing": schedule.timing, "timezone": schedule.timezone, "overlap": schedule.overlap,
         "missed": schedule.missed, "last": describe_last(connection, schedule), "paused": explain_pause(schedule),

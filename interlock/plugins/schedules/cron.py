@@ -63,7 +63,7 @@ def zone(name: str) -> ZoneInfo:
         raise InterlockError(f"there is no time zone '{name}'; one looks like Europe/Berlin, or is UTC") from None
 
 
-def after(timing: str, timezone: str, at: int) -> Iterator[int]:
+def iterate_instants(timing: str, timezone: str, at: int) -> Iterator[int]:
     """The instants after one, in order, each once."""
     if timing.startswith(EVERY):
         length = interval_us(timing)
@@ -82,7 +82,7 @@ def cron(timing: str, zone: ZoneInfo, at: int) -> Iterator[int]:
         yield round(instant.timestamp()) * SECOND_US
 
 
-def due(timing: str, timezone: str, first: int, now: int, most: int) -> list[int]:
+def find_due(timing: str, timezone: str, first: int, now: int, most: int) -> list[int]:
     """The last instants from `first` to `now`, at most so many.
 
     They are looked for in ever longer spans before now: a year of minutes is not counted to find the last of them.
@@ -90,13 +90,13 @@ def due(timing: str, timezone: str, first: int, now: int, most: int) -> list[int
     span = SPAN_US
     while True:
         start = max(first, now - span)
-        instants = deque(takewhile(lambda at: at <= now, after(timing, timezone, start - 1)), maxlen=most)
+        instants = deque(takewhile(lambda at: at <= now, iterate_instants(timing, timezone, start - 1)), maxlen=most)
         if len(instants) == most or start == first:
             return list(instants)
         span *= 4
 
 
-def caught_up(missed: str, instants: list[int], now: int) -> list[int]:
+def choose_missed(missed: str, instants: list[int], now: int) -> list[int]:
     """For which of the instants that are due a unit is made."""
     if missed == "all":
         return instants

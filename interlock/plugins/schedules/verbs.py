@@ -58,7 +58,7 @@ def define_schedule(tx: UnitOfWork, command: DefineSchedule) -> Planned:
     digest = sha256(msgspec.json.encode([*facts.values(), work])).hexdigest()
     known = find_schedule(tx, command.tenant, command.name)
     if known is None:
-        first = next(cron.after(timing, command.timezone, tx.now))
+        first = next(cron.iterate_instants(timing, command.timezone, tx.now))
         fresh = {"defined_at": tx.now, "next_at": first, "work": work, "digest": digest}
         known = Schedule(tenant=command.tenant, name=command.name, **facts, **fresh)  # type: ignore[arg-type]
         ensure_tenant(tx, command.tenant)
@@ -119,7 +119,7 @@ def resume_schedule(tx: UnitOfWork, command: ResumeSchedule) -> Planned:
     schedule = get_schedule(tx, command.tenant, command.name)
     if schedule.paused_at is None:
         return describe_planned(schedule, changed=False)
-    gone = cron.due(schedule.timing, schedule.timezone, schedule.paused_at + 1, tx.now, ALL_MAX)
+    gone = cron.find_due(schedule.timing, schedule.timezone, schedule.paused_at + 1, tx.now, ALL_MAX)
     note = f": {schedule.pause_note}" if schedule.pause_note else ""
     skip(tx, schedule, [(instant, f"paused by {schedule.paused_by}{note}") for instant in gone])
     schedule.paused_at = schedule.paused_by = schedule.pause_note = None
@@ -176,12 +176,12 @@ def run_schedules(tx: UnitOfWork, limit: int) -> int:
 
 def make_due(tx: UnitOfWork, schedule: Schedule) -> int:
     """Of one schedule, at most a few at once: it is due again then."""
-    instants = cron.due(schedule.timing, schedule.timezone, schedule.next_at or 0, tx.now, ALL_MAX + 1)
+    instants = cron.find_due(schedule.timing, schedule.timezone, schedule.next_at or 0, tx.now, ALL_MAX + 1)
     if len(instants) > ALL_MAX:
         reason = f"more than {ALL_MAX:,} instants were missed, and these are older; from the first to the last of them"
         skip(tx, schedule, [(schedule.next_at or 0, reason), (instants[0], reason)], counted=False)
         instants = instants[1:]
-    wanted = cron.caught_up(schedule.missed, instants, tx.now) if instants else []
+    wanted = cron.choose_missed(schedule.missed, instants, tx.now) if instants else []
     reason = f"missed: nobody looked until {cron.format_instant(tx.now // 1_000_000 * 1_000_000)}"
     skips = [(instant, reason) for instant in instants if instant not in set(wanted)]
     made = 0
@@ -268,5 +268,5 @@ def skip(tx: UnitOfWork, schedule: Schedule, skips: list[tuple[int, str]], *, co
 
 def go_on(tx: UnitOfWork, schedule: Schedule) -> None:
     """The schedule waits for its next instant."""
-    schedule.next_at = next(cron.after(schedule.timing, schedule.timezone, tx.now), None)
+    schedule.next_at = next(cron.iterate_instants(schedule.timing, schedule.timezone, tx.now), None)
     tx.update(SCHEDULES, schedule)

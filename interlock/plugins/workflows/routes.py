@@ -48,7 +48,7 @@ from interlock.server.request_schemas import (
     WorkRequest,
     encode_json,
     make_work,
-    same,
+    read_either,
     to_microseconds,
 )
 from interlock.store.queries.views import child_named, read_template, read_templates
@@ -199,8 +199,8 @@ def make_run_work(run: RunRequest, rule: RollUp) -> list[Work]:
     top = Work(
         task=run.template_name or run.task or "", template=run.template_name, template_version=run.template_version,
         lifecycle=run.lifecycle, input=encode_json(run.input), priority=run.priority,
-        labels=encode_json(run.labels), correlation=same(run, "correlation", "correlation_id"),
-        trace=same(run, "trace", "trace_id"), ref=TOP, timeout_us=to_microseconds(run.timeout_seconds),
+        labels=encode_json(run.labels), correlation=read_either(run, "correlation", "correlation_id"),
+        trace=read_either(run, "trace", "trace_id"), ref=TOP, timeout_us=to_microseconds(run.timeout_seconds),
         webhook_url=run.webhook_url, reclaim_after_us=to_microseconds(run.reclaim_after), settle=run.settle,
         queue_timeout_us=to_microseconds(run.queue_timeout_seconds),
         plan_timeout_us=to_microseconds(run.plan_timeout_seconds),

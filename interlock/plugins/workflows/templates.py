@@ -127,7 +127,7 @@ def rerun_template(tx: UnitOfWork, old: Unit, command: Requeue | Rerun) -> Submi
     if policy_of(tx.body(old)).template is None:
         return None
     first = find_first(tx, old, command) if isinstance(command, Rerun) else None
-    run, steps = again(tx, old, first, make_again_stamp(command))
+    run, steps = make_rerun(tx, old, first, make_again_stamp(command))
     for step in steps:
         if not step.unmet:
             make_ready(tx, step)
@@ -145,7 +145,7 @@ def find_first(tx: UnitOfWork, old: Unit, command: Rerun) -> str | None:
     return left[0]
 
 
-def again(tx: UnitOfWork, old: Unit, first: str | None, stamp: Stamp) -> tuple[Unit, list[Unit]]:
+def make_rerun(tx: UnitOfWork, old: Unit, first: str | None, stamp: Stamp) -> tuple[Unit, list[Unit]]:
     """A new run of the same version, which names the old one and goes on with its outputs; and its steps."""
     body = tx.body(old)
     own = policy_of(body)

@@ -304,7 +304,7 @@ class Stranger(Client):
         for grant in grants if isinstance(grants, list) else ():
             unit = self.world.laws.units.get(grant.unit)
             if unit is not None and unit.tenant != STRANGER:
-                self.world.violated(f"unit {unit.id} of tenant {unit.tenant} was granted to another tenant")
+                self.world.add_violation(f"unit {unit.id} of tenant {unit.tenant} was granted to another tenant")
 
     async def trespass(self, mine: list[int]) -> None:
         others = [work for work, unit in self.world.laws.units.items() if unit.tenant != STRANGER]
@@ -319,7 +319,7 @@ class Stranger(Client):
         ]  # fmt: skip
         answer = await self.ask(command := self.random.choice(tries))
         if not isinstance(answer, Unknown | Unavailable):
-            self.world.violated(f"another tenant sent {command}, and was answered with {answer!r}")
+            self.world.add_violation(f"another tenant sent {command}, and was answered with {answer!r}")
         await self.forge()
 
     async def forge(self) -> None:
@@ -331,7 +331,7 @@ class Stranger(Client):
             command = Heartbeat(tenant=tenant, actor=self.name, held=(LeaseRef(unit.id, unit.fence, "made up"),))
             answer = await self.ask(command)
             if isinstance(answer, list) and answer[0].accepted:
-                self.world.violated(f"a made up lease was accepted: {command}")
+                self.world.add_violation(f"a made up lease was accepted: {command}")
 
 
 class Poisoner(Client):
@@ -369,7 +369,7 @@ class Poisoner(Client):
                 units = [self.world.laws.units[work] for work in sound]
                 for unit in units:
                     if not unit.fence and unit.outcome is None and unit.id not in self.was_paused:
-                        self.world.violated(f"unit {unit.id} was not granted, because unit {broken} cannot be")
+                        self.world.add_violation(f"unit {unit.id} was not granted, because unit {broken} cannot be")
                 return
             await self.pause(0.3)
 

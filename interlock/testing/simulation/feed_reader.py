@@ -50,9 +50,9 @@ class FeedReader:
         record = [(event.unit, event.version) for event in rows]
         if sorted(self.events) != record:
             missing, doubled = set(record) - set(self.events), len(self.events) - len(set(self.events))
-            self.world.violated(f"the feed left out {len(missing)} events, and told {doubled} twice")
+            self.world.add_violation(f"the feed left out {len(missing)} events, and told {doubled} twice")
         versions: dict[int, int] = {}
         for unit, version in self.events:
             if version != versions.get(unit, 0) + 1:
-                self.world.violated(f"the feed told event {version} of unit {unit} behind {versions.get(unit, 0)}")
+                self.world.add_violation(f"the feed told event {version} of unit {unit} behind {versions.get(unit, 0)}")
             versions[unit] = version

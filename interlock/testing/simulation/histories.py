@@ -67,10 +67,10 @@ def after(known: UnitKnowledge, answer: Observation) -> UnitKnowledge | None:
             return None
         same = answer.fence == known.fence
         return known._replace(fence=answer.fence, live=False, last=known.last if same else "")
-    return spoke(known, answer)
+    return apply_message(known, answer)
 
 
-def spoke(known: UnitKnowledge, answer: Observation) -> UnitKnowledge | None:
+def apply_message(known: UnitKnowledge, answer: Observation) -> UnitKnowledge | None:
     """A holder was heard: it must be the last one, and may not have ended; but what it said last it may say again."""
     if answer.fence < known.fence:
         return None
@@ -90,7 +90,7 @@ def linearizable(answers: list[Observation]) -> bool:
         first, done, known, answer = trail.pop()
         if answer == certain:
             return True
-        for place in reversed(list(next_ones(answers, ends, first, done))):
+        for place in reversed(list(find_next(answers, ends, first, done))):
             if (then := after(known, answers[place])) is not None:
                 begun, more = first, done | {place}
                 while begun in more:
@@ -103,7 +103,7 @@ def linearizable(answers: list[Observation]) -> bool:
     return False
 
 
-def next_ones(answers: list[Observation], ends: list[int], first: int, done: frozenset[int]) -> list[int]:
+def find_next(answers: list[Observation], ends: list[int], first: int, done: frozenset[int]) -> list[int]:
     """Those that may come next: they were asked before any other one that is left had been answered."""
     bound, candidates = ends[first], []
     for place in range(first, len(answers)):
@@ -118,22 +118,22 @@ def next_ones(answers: list[Observation], ends: list[int], first: int, done: fro
     )
 
 
-def by_unit(history: Iterable[Op], steady: bool = True) -> dict[int, list[Observation]]:
+def group_by_unit(history: Iterable[Op], steady: bool = True) -> dict[int, list[Observation]]:
     """What clients were told, unit by unit."""
     units: dict[int, list[Observation]] = {}
     for op in history:
         if op.returned is None:
-            for held in spoken_for(op.command) if isinstance(op.command, Finish | Release) else ():
+            for held in list_leases(op.command) if isinstance(op.command, Finish | Release) else ():
                 answer = Observation(op.invoked, NEVER, "spoke", fence=held.fence, end=end_of(op.command, held))
                 units.setdefault(held.unit, []).append(answer)
         elif not isinstance(op.answer, BaseException):
-            for unit, answer in answers_of(op, op.invoked, op.returned):
+            for unit, answer in list_answers(op, op.invoked, op.returned):
                 if steady or answer.end != EXPIRED:
                     units.setdefault(unit, []).append(answer)
     return units
 
 
-def answers_of(op: Op, invoked: int, returned: int) -> Iterator[tuple[int, Observation]]:
+def list_answers(op: Op, invoked: int, returned: int) -> Iterator[tuple[int, Observation]]:
     if isinstance(op.answer, Standing):
         yield op.answer.unit, Observation(invoked, returned, "saw", op.answer.version, op.answer.state)
     elif isinstance(op.command, Claim):
@@ -141,7 +141,7 @@ def answers_of(op: Op, invoked: int, returned: int) -> Iterator[tuple[int, Obser
             assert isinstance(grant, LeaseGrant)
             yield grant.unit, Observation(invoked, returned, "granted", fence=grant.fence)
     elif isinstance(op.answer, list) and op.answer and isinstance(op.answer[0], LeaseStatus):
-        for held, status in zip(spoken_for(op.command), op.answer, strict=True):
+        for held, status in zip(list_leases(op.command), op.answer, strict=True):
             if (answer := observe_status(op.command, held, status, invoked, returned)) is not None:
                 yield held.unit, answer
 
@@ -167,7 +167,7 @@ def end_of(command: Command[Any], held: LeaseRef) -> str:
     return "cancelled" if isinstance(command, Release) else ""
 
 
-def spoken_for(command: Any) -> tuple[LeaseRef, ...]:
+def list_leases(command: Any) -> tuple[LeaseRef, ...]:
     if isinstance(command, Finish):
         return tuple(outcome.held for outcome in command.outcomes)
     held: tuple[LeaseRef, ...] = command.held
@@ -176,7 +176,7 @@ def spoken_for(command: Any) -> tuple[LeaseRef, ...]:
 
 def broken_histories(history: list[Op], *, steady: bool = True) -> Iterator[str]:
     """What clients were told that cannot be true. A clock that is not steady may take an expiry back."""
-    for unit, answers in sorted(by_unit(history, steady).items()):
+    for unit, answers in sorted(group_by_unit(history, steady).items()):
         if not linearizable(answers):
             yield f"unit {unit}: what clients were told fits no order: {answers}"
     yield from broken_keys(history)
@@ -196,10 +196,10 @@ def broken_keys(history: list[Op]) -> Iterator[str]:
                 yield f"the key '{key}' was answered with {before}, and then with {op.answer}"
             continue
         if isinstance(op.command, Submit):
-            yield from twice_made(op.command, op.answer, made)
+            yield from find_duplicates(op.command, op.answer, made)
 
 
-def twice_made(command: Submit, answer: list[Submitted], made: dict[tuple[int, str, str], int]) -> Iterator[str]:
+def find_duplicates(command: Submit, answer: list[Submitted], made: dict[tuple[int, str, str], int]) -> Iterator[str]:
     for work, submitted in zip(command.work, answer, strict=True):
         if work.key is not None and submitted.created and not submitted.replaced:
             first = made.setdefault((command.tenant, work.task, work.key), submitted.unit)

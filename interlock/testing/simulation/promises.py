@@ -19,7 +19,7 @@ BACKOFF_MAX_US = 100_000_000  # no lifecycle waits for longer
 BY_PERSON = ("resume", "force")  # may open an attempt whatever was asked for
 
 
-def broken_promises(
+def find_broken_promises(
     lifecycles: Mapping[str, Lifecycle], review: CommitReview, units: Mapping[int, Unit], connection: Connection
 ) -> Iterator[str]:
     """What one commit did that it should not have done; `units` are all of them, as it left them."""
@@ -29,14 +29,14 @@ def broken_promises(
     for was, unit in review.changed:
         if unit is None:
             continue
-        for text in of_row(was, unit, units):
+        for text in check_row(was, unit, units):
             yield f"unit {unit.id}: {text}"
         if was is not None and has_signal(connection, was):
             was = msgspec.structs.replace(was, due_at=None)  # it was woken before it was granted
         for event in by_unit.get(unit.id, ()):
-            for text in of_event(lifecycles, was, unit, event):
+            for text in check_event(lifecycles, was, unit, event):
                 yield f"unit {unit.id}, version {event.version}: {text}"
-    yield from lost_workers(lifecycles, review, by_unit)
+    yield from check_lost_workers(lifecycles, review, by_unit)
 
 
 def has_signal(connection: Connection, unit: Unit) -> bool:
@@ -49,7 +49,7 @@ def has_signal(connection: Connection, unit: Unit) -> bool:
     return any(note.kind == "signal" and note.name in names.split(BETWEEN) for note in notes)
 
 
-def lost_workers(
+def check_lost_workers(
     lifecycles: Mapping[str, Lifecycle], review: CommitReview, by_unit: Mapping[int, list[Event]]
 ) -> Iterator[str]:
     """A worker from which only silence took what it held has completed nothing, and is not called idle for it.
@@ -71,7 +71,7 @@ def lost_workers(
             yield f"worker {worker} was called idle, although all that it held was lost by its silence"
 
 
-def of_row(was: Unit | None, unit: Unit, units: Mapping[int, Unit]) -> Iterator[str]:
+def check_row(was: Unit | None, unit: Unit, units: Mapping[int, Unit]) -> Iterator[str]:
     if unit.holder is not None and units[unit.holder].tenant != unit.tenant:
         yield "it is held by a worker of another tenant"
     if unit.available_at is not None and (unit.due_at or 0) > unit.available_at:
@@ -85,7 +85,7 @@ def of_row(was: Unit | None, unit: Unit, units: Mapping[int, Unit]) -> Iterator[
         yield "it moved, and no event tells of it"
 
 
-def of_event(lifecycles: Mapping[str, Lifecycle], was: Unit | None, unit: Unit, event: Event) -> Iterator[str]:
+def check_event(lifecycles: Mapping[str, Lifecycle], was: Unit | None, unit: Unit, event: Event) -> Iterator[str]:
     lifecycle = lifecycles[event.lifecycle]
     if lifecycle.category(event.target) is Category.DEAD and event.target != event.source:
         yield from dead_letter(event)
@@ -118,9 +118,7 @@ def dead_letter(event: Event) -> Iterator[str]:
         yield f"a dead letter without {', '.join(missing)}"
 
 
-def broken_answers(
-    commands: Sequence[Command[Any]], answers: Sequence[Any], units: Mapping[int, Unit]
-) -> Iterator[str]:
+def check_answers(commands: Sequence[Command[Any]], answers: Sequence[Any], units: Mapping[int, Unit]) -> Iterator[str]:
     """What clients are told exists, exists."""
     for command, answer in zip(commands, answers, strict=True):
         for item in answer if isinstance(answer, list) else [answer]:
@@ -130,7 +128,7 @@ def broken_answers(
                 yield f"{type(command).__name__} was answered with {item}, and nothing was granted"
 
 
-def broken_births(commands: Sequence[Command[Any]], review: CommitReview, actors: Sequence[str]) -> Iterator[str]:
+def check_births(commands: Sequence[Command[Any]], review: CommitReview, actors: Sequence[str]) -> Iterator[str]:
     """Nobody gets more units than were asked for."""
     requested: Counter[str] = Counter()
     for command in commands:

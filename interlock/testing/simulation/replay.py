@@ -13,7 +13,7 @@ from interlock.kernel.errors import Corrupt, InterlockError, StoreError
 from interlock.plugins import make_engine
 from interlock.store.change_capture import start_capture, take_written
 from interlock.testing.simulation.faulty_store import LIFECYCLES, Crash, Disk, FaultyConnection
-from interlock.testing.simulation.promises import broken_promises
+from interlock.testing.simulation.promises import find_broken_promises
 from interlock.testing.simulation.record import RecordedStep
 
 
@@ -38,7 +38,7 @@ class Names:
     def outcome(self, outcome: Outcome) -> Outcome:
         return msgspec.structs.replace(outcome, held=self.held(outcome.held))
 
-    def translated(self, command: Any) -> Command[Any]:
+    def translate(self, command: Any) -> Command[Any]:
         """The same command about what it is about."""
         changes: dict[str, Any] = {}
         for name in command.__struct_fields__:
@@ -84,20 +84,20 @@ class ReplayedStore:
         self.at, self.faults = 0, list[str]()
         self.disk, self.laws, self.names = Disk(), IncrementalLaws(LIFECYCLES), Names()
         self.engines: dict[str, Engine] = {}
-        self.connection = self.another()
+        self.connection = self.open_connection()
         start_capture(self.connection)
         self.problems: list[str] = []
         self.replayed: list[RecordedStep] = []  # the steps as they were lived
 
-    def another(self) -> FaultyConnection:
+    def open_connection(self) -> FaultyConnection:
         return self.disk.connection(lambda: self.at, lambda place: self.faults.pop(0) if self.faults else "")
 
     def live(self, step: RecordedStep) -> None:
         self.at, self.faults = step.at, list(step.faults)
         if step.fresh or step.server not in self.engines:
-            self.engines[step.server] = make_engine(self.another(), LIFECYCLES)
+            self.engines[step.server] = make_engine(self.open_connection(), LIFECYCLES)
         committer = self.engines[step.server].committer
-        commands = tuple(map(self.names.translated, step.commands))
+        commands = tuple(map(self.names.translate, step.commands))
         self.replayed.append(RecordedStep(step.at, step.server, commands, faults=step.faults, fresh=step.fresh))
         futures = [committer.put(command) for command in commands]
         try:
@@ -111,14 +111,14 @@ class ReplayedStore:
         for command, then, now in zip(step.commands, step.answers, answers, strict=False):
             self.names.learn(command, then, now)
         for command, answer in zip(commands, answers, strict=False):
-            if isinstance(answer, BaseException) and strange(answer, bool(step.faults)):
+            if isinstance(answer, BaseException) and is_strange(answer, bool(step.faults)):
                 self.problems.append(f"{command} was answered with {answer!r}")
         self.look()
 
     def look(self) -> None:
         review = self.laws.check_commit(self.connection, take_written(self.connection))
         self.problems += [f"unit {unit_id.unit}: {unit_id.law}: {unit_id.text}" for unit_id in review.broken]
-        self.problems += broken_promises(LIFECYCLES, review, self.laws.units, self.connection)
+        self.problems += find_broken_promises(LIFECYCLES, review, self.laws.units, self.connection)
 
     def close(self) -> None:
         self.problems += [
@@ -128,7 +128,7 @@ class ReplayedStore:
         self.disk.close()
 
 
-def strange(error: BaseException, faulty: bool) -> bool:
+def is_strange(error: BaseException, faulty: bool) -> bool:
     """Whether no client should be told so."""
     if isinstance(error, Corrupt) or not isinstance(error, InterlockError):
         return True

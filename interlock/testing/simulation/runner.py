@@ -38,7 +38,7 @@ from interlock.testing.simulation.scenarios import Move
 from interlock.testing.simulation.server import QUEUES
 from interlock.testing.simulation.virtual_loop import Process, Stuck
 from interlock.testing.simulation.workers import SimulatedWorkers
-from interlock.testing.simulation.world import World, quiet
+from interlock.testing.simulation.world import World, silence_logs
 
 FAULTY = 14.0  # seconds in which faults strike, at most
 ROUNDS = 90  # seconds in which everything must have ended once they are over
@@ -78,13 +78,13 @@ def simulate(
 
     The stories of the plugins of `registry` are played too, and their laws are asked.
     """
-    with quiet(), tempfile.TemporaryDirectory() as folder:
+    with silence_logs(), tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "simulated.db" if seed % ON_FILE == 0 else None
         world = World(seed, None if kinds is None else tuple(kinds), file, registry)
         try:
             world.loop.run_until_complete(Play(world).run())
         except Stuck as stuck:
-            world.violated(str(stuck))
+            world.add_violation(str(stuck))
         finally:
             units = sum(1 for unit in world.laws.units.values() if unit.lane)
             world.close()
@@ -118,7 +118,7 @@ class Play:
         mine = {unit_id.worker.id for unit_id in self.workers}
         for was, unit in row.changed:
             if was and unit and was.holder in mine and unit.losses > was.losses and unit.lease not in REVOKED:
-                self.world.violated(f"unit {unit.id} was lost to its worker, although nothing went wrong")
+                self.world.add_violation(f"unit {unit.id} was lost to its worker, although nothing went wrong")
 
     def clients(self) -> list[tuple[Any, int]]:
         """Those who ask for things, and how much each of them asks for."""
@@ -147,7 +147,7 @@ class Play:
         disturbing.cancel()
         for task in tasks:
             if not task.cancelled() and (error := task.exception()):
-                self.world.violated(f"a client broke: {error!r}")
+                self.world.add_violation(f"a client broke: {error!r}")
         await self.heal()
         await self.fill(LEAST // 2)
         await self.close()
@@ -232,14 +232,14 @@ class Play:
                 await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
             await asyncio.sleep(0.5 if number < 2 * FORCED else 1.5)
         for unit in self.open_units():
-            self.world.violated(f"unit {unit.id}, a {unit.lifecycle}, is still {unit.state} in the end: {unit}")
+            self.world.add_violation(f"unit {unit.id}, a {unit.lifecycle}, is still {unit.state} in the end: {unit}")
 
     def judge_time(self) -> None:
         """Once nothing goes wrong any more, whatever is due is looked at soon, whosever it is."""
         late = self.world.now_us() - OVERDUE_US
         for unit in self.world.laws.units.values():
             if unit.wake_at is not None and unit.wake_at < late and unit.id not in self.world.poisoned:
-                self.world.violated(
+                self.world.add_violation(
                     f"unit {unit.id} of tenant {unit.tenant} was due at {unit.wake_at}, and time stands"
                 )
 

@@ -103,7 +103,7 @@ class SimulatedServer:
         except Crash:
             fell, count = True, len(waiting) - len(committer.queue)
         self.stepping = False
-        self.world.carried_out(self, at, waiting[:count], fell)
+        self.world.check_group(self, at, waiting[:count], fell)
         if fell:
             self.process.crash()
             return

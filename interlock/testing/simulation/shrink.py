@@ -17,7 +17,7 @@ def signature(problems: Sequence[str]) -> str:
     return re.sub(r"\d+", "n", problems[0].split("(")[0])[:60] if problems else ""
 
 
-def shrunk(steps: Sequence[RecordedStep]) -> list[RecordedStep]:
+def shrink_steps(steps: Sequence[RecordedStep]) -> list[RecordedStep]:
     """The fewest of these steps that break the same; empty if they break nothing without the rest of the system."""
     first = replay_steps(steps)
     wrong = signature(first.problems)
@@ -26,14 +26,14 @@ def shrunk(steps: Sequence[RecordedStep]) -> list[RecordedStep]:
     kept = list(steps[: len(first.replayed)])
     size = max(1, len(kept) // 2)
     while size:
-        smaller = list(fewer(kept, size, wrong))
+        smaller = list(drop_runs(kept, size, wrong))
         kept, size = (smaller, size) if len(smaller) < len(kept) else (kept, size // 2)
-    kept = list(simpler(kept, wrong))
+    kept = list(simplify_steps(kept, wrong))
     replayed = replay_steps(kept).replayed
     return replayed if signature(replay_steps(replayed).problems) == wrong else kept
 
 
-def fewer(steps: list[RecordedStep], size: int, wrong: str) -> Iterator[RecordedStep]:
+def drop_runs(steps: list[RecordedStep], size: int, wrong: str) -> Iterator[RecordedStep]:
     """The steps without all runs of that length that are not needed."""
     kept, place = list(steps), 0
     while place < len(kept):
@@ -45,27 +45,29 @@ def fewer(steps: list[RecordedStep], size: int, wrong: str) -> Iterator[Recorded
     yield from kept
 
 
-def simpler(steps: list[RecordedStep], wrong: str) -> Iterator[RecordedStep]:
+def simplify_steps(steps: list[RecordedStep], wrong: str) -> Iterator[RecordedStep]:
     """The same steps with as few commands and faults as will do."""
     kept = list(steps)
     for place in range(len(kept)):
         if kept[place].faults:
-            kept = better(kept, place, msgspec.structs.replace(kept[place], faults=()), wrong)
+            kept = replace_step(kept, place, msgspec.structs.replace(kept[place], faults=()), wrong)
         for number in reversed(range(len(kept[place].commands))):
             step = kept[place]
             commands = step.commands[:number] + step.commands[number + 1 :]
             answers = step.answers[:number] + step.answers[number + 1 :]
             if commands:
-                kept = better(kept, place, msgspec.structs.replace(step, commands=commands, answers=answers), wrong)
+                kept = replace_step(
+                    kept, place, msgspec.structs.replace(step, commands=commands, answers=answers), wrong
+                )
     yield from kept
 
 
-def better(steps: list[RecordedStep], place: int, step: RecordedStep, wrong: str) -> list[RecordedStep]:
+def replace_step(steps: list[RecordedStep], place: int, step: RecordedStep, wrong: str) -> list[RecordedStep]:
     tried = [*steps[:place], step, *steps[place + 1 :]]
     return tried if signature(replay_steps(tried).problems) == wrong else steps
 
 
-def written_out(steps: Sequence[RecordedStep], seed: int) -> str:
+def write_test(steps: Sequence[RecordedStep], seed: int) -> str:
     """A test that lives these steps for ever."""
     names = sorted({name for step in steps for command in step.commands for name in kinds(command)} | {"RecordedStep"})
     replayed = "\n".join(f"    {spell_value(step)}," for step in steps)

@@ -93,11 +93,11 @@ class SimulatedWorkers:
         app.lifecycles, app.tasks = self.world.lifecycles, template().tasks
         door: Any = SimulatedRemote(self.world.net, self.process)
         app.opened = door
-        self.worker = self.process.context.run(self.hired, app)
+        self.worker = self.process.context.run(self.make_worker, app)
         self.running = self.world.loop.create_task(self.worker.run(), context=self.process.context)
         self.running.add_done_callback(self.left, context=self.world.net.context)
 
-    def hired(self, app: App) -> LoopWorker:
+    def make_worker(self, app: App) -> LoopWorker:
         worker = LoopWorker(app, self.queues, name=self.name, grace=1.0, token=self.token, clock=self.world.loop.time)
         worker.ticker = ticker = LoopTicker(app, worker.client, self.name)
         ticker.world = self.world
@@ -122,11 +122,11 @@ class SimulatedWorkers:
             return
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is not None and not (self.ended and isinstance(error, InterlockError)):
-            self.world.violated(f"{self.name} broke: {error!r}")
+            self.world.add_violation(f"{self.name} broke: {error!r}")
         elif not self.ended and self.boots > 1 and self.world.faults.on & OVERTAKING:
             self.process.crash()  # a late word of its predecessor has ended it: whoever watches over it starts another
         elif not self.ended:
-            self.world.violated(f"{self.name} ended by itself")
+            self.world.add_violation(f"{self.name} ended by itself")
 
     async def end(self, seconds: float) -> None:
         """It has been told to stop, and has stopped."""
@@ -135,5 +135,5 @@ class SimulatedWorkers:
             self.worker.stop()
             await asyncio.wait([self.running], timeout=seconds)
             if not self.running.done():
-                self.world.violated(f"{self.name} did not stop within {seconds} s")
+                self.world.add_violation(f"{self.name} did not stop within {seconds} s")
                 self.process.crash()

@@ -26,7 +26,7 @@ from interlock.testing.simulation.faults import Faults
 from interlock.testing.simulation.faulty_store import Disk, FaultyConnection, brief_lifecycles
 from interlock.testing.simulation.handlers import Sink
 from interlock.testing.simulation.net import Net
-from interlock.testing.simulation.promises import broken_answers, broken_births, broken_promises
+from interlock.testing.simulation.promises import check_answers, check_births, find_broken_promises
 from interlock.testing.simulation.record import RecordedStep, Recording
 from interlock.testing.simulation.scenarios import Move, list_taken_moves
 from interlock.testing.simulation.server import SimulatedServer
@@ -74,13 +74,13 @@ class World:
         """Part of the history that two runs of a seed must share."""
         self.sums.update(msgspec.json.encode(words))
 
-    def violated(self, text: str) -> None:
+    def add_violation(self, text: str) -> None:
         if len(self.violations) < ENOUGH:
             self.violations.append(text)
 
     # What servers do.
 
-    def carried_out(self, server: SimulatedServer, at: int, asks: list[PendingCommand], fell: bool) -> None:
+    def check_group(self, server: SimulatedServer, at: int, asks: list[PendingCommand], fell: bool) -> None:
         """A group has been carried out, as far as anybody can know."""
         answers = [answer_of(ask) for ask in asks]
         commands = tuple(ask.command for ask in asks)
@@ -90,16 +90,16 @@ class World:
         for ask, answer in zip(asks, answers, strict=True):
             self.note(str(answer) if isinstance(answer, BaseException) else answer)
             spoilt = getattr(ask.command, "unit", None) in self.poisoned
-            if not fell and not spoilt and isinstance(answer, BaseException) and self.strange(answer):
-                self.violated(f"{ask.command} was answered with {answer!r}")
+            if not fell and not spoilt and isinstance(answer, BaseException) and self.is_strange(answer):
+                self.add_violation(f"{ask.command} was answered with {answer!r}")
         review = self.look()
         for text in (
-            *broken_answers(commands, answers, self.laws.units),
-            *broken_births(commands, review, SUBMITTERS),
+            *check_answers(commands, answers, self.laws.units),
+            *check_births(commands, review, SUBMITTERS),
         ):
-            self.violated(text)
+            self.add_violation(text)
 
-    def strange(self, error: BaseException) -> bool:
+    def is_strange(self, error: BaseException) -> bool:
         """Whether no client should ever be told so."""
         if isinstance(error, Corrupt) or not isinstance(error, InterlockError):
             return True
@@ -107,19 +107,19 @@ class World:
 
     def look(self) -> CommitReview:
         """All laws and promises are asked of what was committed since the last look."""
-        rows = self.disk.stash + take_written(self.eye) if self.disk.shared else self.disk.stash + self.all_written()
+        rows = self.disk.stash + take_written(self.eye) if self.disk.shared else self.disk.stash + self.list_written()
         self.disk.stash = []
         review = self.laws.check_commit(self.eye, rows)
         for broken in review.broken:
             if broken.unit not in self.poisoned:
-                self.violated(f"unit {broken.unit}: {broken.law}: {broken.text}")
+                self.add_violation(f"unit {broken.unit}: {broken.law}: {broken.text}")
         if review.events or review.changed:
-            for text in broken_promises(self.lifecycles, review, self.laws.units, self.eye):
-                self.violated(text)
+            for text in find_broken_promises(self.lifecycles, review, self.laws.units, self.eye):
+                self.add_violation(text)
             self.count(review)
             for law, judge in self.registry.laws.items():
                 for unit, text in judge(self.eye):
-                    self.violated(f"unit {unit}: {law}: {text}")
+                    self.add_violation(f"unit {unit}: {law}: {text}")
             for watcher in self.on_commit:
                 watcher(review)
         return review
@@ -140,7 +140,7 @@ class World:
         self.eye.rows(guard)
         self.note("poisoned", unit)
 
-    def all_written(self) -> list[tuple[str, int]]:
+    def list_written(self) -> list[tuple[str, int]]:
         sessions: list[FaultyConnection] = [connection for server in self.servers for connection in server.sessions]
         return [row for connection in sessions if connection.tracks for row in take_written(connection)]
 
@@ -164,7 +164,7 @@ class World:
         self.look()
         for broken in audit(self.eye, self.lifecycles, rebuild=True, laws=self.registry.laws):
             if broken.unit not in self.poisoned:
-                self.violated(f"in the end: unit {broken.unit}: {broken.law}: {broken.text}")
+                self.add_violation(f"in the end: unit {broken.unit}: {broken.law}: {broken.text}")
         self.violations += self.sink.broken
         for server in self.servers:
             if server.process.alive:
@@ -182,7 +182,7 @@ def answer_of(ask: PendingCommand) -> Any:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_logs() -> Iterator[None]:
     """What workers log of every fault is not wanted here."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
