@@ -214,7 +214,7 @@ def measure_waits() -> None:
             for name, pid in (("worker", worker.pid), ("server", server)):
                 more = read_megabytes(pid) - before[name]
                 judge(f"{WAITING:,} more runs that wait, memory of the {name}", more, MUST_MEGABYTES, "MB")
-            print(f"  {WAITING / seconds:,.0f} runs a second come to their question", flush=True)
+            print(f"  {WAITING / seconds:,.0f} runs per second come to their question", flush=True)
         finally:
             worker.terminate()
             worker.join()

@@ -64,7 +64,7 @@ def flat(url: str, label: str) -> None:
         family(engine, size, size)
         done, seconds = time_act(lambda engine=engine, size=size: work_off(engine, f"w{size}"))
         assert done == size
-        print(f"{label:>10}  {size:>7,} children of one parent: {seconds / size * 1e6:6.0f} µs a child")
+        print(f"{label:>10}  {size:>7,} children of one parent: {seconds / size * 1e6:6.0f} µs per child")
         connection.close()
 
 

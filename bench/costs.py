@@ -15,7 +15,7 @@ from tests.postgres.server import postgres
 WHO = "interlock,floor,pgqueuer,graphile,pgboss"
 JOBS, ROUNDS = 40_000, 3
 LOOK = 0.1  # seconds; whoever asks more often is measured too
-Cost = tuple[float, float, float]  # jobs a second, and µs per job of the worker and of the server
+Cost = tuple[float, float, float]  # jobs per second, and µs per job of the worker and of the server
 
 
 def cost(stage: Stage, peer: Peer) -> Cost:

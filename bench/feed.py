@@ -1,6 +1,6 @@
 """How fast the feed is read, what a filter costs, and how long an event takes to a follower: `python bench/feed.py`.
 
-It prints events a second of one reader that pages through the whole feed, and the milliseconds from the answer to a
+It prints events per second of one reader that pages through the whole feed, and the milliseconds from the answer to a
 submit until a follower in the same process has the event, on SQLite and on PostgreSQL. `JOBS=100000` makes it larger.
 """
 
@@ -33,7 +33,7 @@ def fill(app: App, jobs: int) -> None:
 
 
 def read_rate(app: App, **fields: str) -> tuple[int, float]:
-    """Events that fit, and events a second that were looked at."""
+    """Events that fit, and events per second that were looked at."""
     began, events = time.perf_counter(), sum(1 for _ in app.events(**fields))  # type: ignore[arg-type]
     return events, JOBS / (time.perf_counter() - began)
 

@@ -1,4 +1,4 @@
-"""`interlock serve` as it is, or with one commit a request: what it would be if requests did not share commits."""
+"""`interlock serve` as it is, or with one commit per request: what it would be if requests did not share commits."""
 
 import sys
 

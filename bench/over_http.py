@@ -1,4 +1,4 @@
-"""Submits a second over HTTP: `interlock serve`, beside the same server with one commit a request.
+"""Submits per second over HTTP: `interlock serve`, beside the same server with one commit per request.
 
 Both servers stand on one PostgreSQL, each on a database of its own. The rounds are interleaved; the client writes
 ready-made requests to sockets that are kept alive and reads as little as it can, so that it is not what is measured.
@@ -33,7 +33,7 @@ QUICK = bool(os.environ.get("QUICK"))
 ROUNDS = int(os.environ.get("ROUNDS") or (2 if QUICK else 7))
 SECONDS = 2.0 if QUICK else 5.0  # of one measurement
 CONNECTIONS = (32, 64)
-WAYS = {"commits shared": (), "one commit a request": ("--alone",)}
+WAYS = {"commits shared": (), "one commit per request": ("--alone",)}
 MUST, GOAL = 1.3, 1.8
 SERVER = "-c fsync=on -c synchronous_commit=on -c shared_buffers=1GB -c max_wal_size=4GB"
 BODY = b'{"task": "mail", "input": {"to": "ada@example.org"}}'
@@ -71,7 +71,7 @@ def port_in(log: str, process: "subprocess.Popen[bytes]") -> int:
 
 
 def rate(port: int, request: bytes, connections: int) -> float:
-    """Submits a second of so many callers, each of which sends its next request when it has its answer."""
+    """Submits per second of so many callers, each of which sends its next request when it has its answer."""
     sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
     waiting = selectors.DefaultSelector()
     for connection in sockets:

@@ -204,7 +204,7 @@ def measure_viewers(app: App, url: str, base: str, key: str, process: int, job: 
 
 
 def measure_share(app: App, process: int, work: Callable[[], None]) -> float:
-    """Returns how much of a core a process needs while a job is submitted and something is done five times a second."""
+    """Returns how much of a core a process needs while something is done five times per second."""
     before, began = read_cpu(process), time.perf_counter()
     for turn in range(round(SECONDS * 5)):
         app.send(Submit(work=(Work(task="mail", queue="seen"),)))

@@ -1,4 +1,4 @@
-"""What a workflow of ten steps costs: how long one run takes, and how many steps a second a worker does of many."""
+"""What a workflow of ten steps costs: how long one run takes, and how many steps per second a worker does of many."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ def count_ended(app: interlock.App) -> int:
 
 
 async def measure(url: str) -> tuple[list[float], list[float]]:
-    """Seconds that single runs take one after the other, and steps a second of many runs at once."""
+    """Seconds that single runs take one after the other, and steps per second of many runs at once."""
     with interlock.open(url) as app:
         task = app.task(name="nothing")(nothing)
         flow = app.workflow("ten", steps=[interlock.step(task, name=f"step {n}") for n in range(STEPS)])
@@ -68,7 +68,7 @@ def main() -> None:
         for label, url in (("SQLite", f"sqlite:///{folder}/bench.db"), ("PostgreSQL", server)):
             single, many = asyncio.run(measure(url))
             print(
-                f"{label:>10}  ten steps: {statistics.median(single) * 1e3:.0f} ms a run alone, "
+                f"{label:>10}  ten steps: {statistics.median(single) * 1e3:.0f} ms per run alone, "
                 f"{statistics.median(many):,.0f} steps/s of {RUNS:,} runs with one worker, from submit to end"
             )
 

@@ -244,7 +244,7 @@ def run(
             that says which sandbox it runs in. If it raises, the tree is killed.
         secrets: masked in both outputs, at least 4 bytes each.
         stdin: what it reads from its standard input.
-        stop: asked twenty times a second whether the command should end.
+        stop: asked twenty times per second whether the command should end.
         kill: asked as often, once it was asked to end, whether its grace is over at once.
 
     Raises:

@@ -4,7 +4,7 @@ A stream reads the past by itself, and then subscribes behind the last event tha
 
 Streams of one unit: the reader asks for the version of every unit that somebody listens to, in one statement per
 tenant, and reads the events of those that have moved. A thousand streams of quiet units cost one small question, four
-times a second.
+times per second.
 
 Streams of the whole feed share the tail of their tenant: what is new is read once, encoded once, and handed to all of
 them; each takes what its filter means. A hundred followers read the database as often as one does.

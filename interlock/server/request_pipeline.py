@@ -85,7 +85,7 @@ class RequestPipeline:
             "X-RateLimit-Reset": seconds,
         }  # fmt: skip
         if not admitted.allowed:
-            text = f"this tenant may ask {admitted.limit} times a minute"
+            text = f"this tenant may send {admitted.limit} requests per minute"
             raise ApiError(429, text, code="RATE_LIMITED", headers={**headers, "Retry-After": seconds})
         return headers
 

@@ -1,7 +1,7 @@
 """Buffer of a job's log at its worker: bytes that are written and not sent yet.
 
 A handler writes from any thread, and waits for nothing. The reporter takes what has gathered, of all jobs together, and
-sends it a few times a second, and before the end of the job. If the database is away for long, what does not fit any
+sends it a few times per second, and before the end of the job. If the database is away for long, what does not fit any
 more is dropped, and a line says so.
 """
 

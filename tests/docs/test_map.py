@@ -106,7 +106,10 @@ def test_another_figure_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_decision_has_a_date_and_names_what_it_governs(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert re.match(rf"# {path.stem[:3]}: \S", text)
-    assert re.search(r"^Date: \d{4}-\d\d-\d\d\. Governs: `[^\n]+\.$", text, re.MULTILINE)
+    head = re.search(r"^Date: \d{4}-\d\d-\d\d\. Governs: (`[^\n]+)\.$", text, re.MULTILINE)
+    assert head
+    governed = [name for name in re.findall(r"`([^`]+)`", head[1]) if "/" in name]
+    assert [name for name in governed if not any([*modules.PACKAGE.glob(name), *ROOT.glob(name)])] == []
     index = (DOCS / "adr" / "README.md").read_text(encoding="utf-8")
     title = text.splitlines()[0].partition(": ")[2]
     assert f"[{title}]({path.name})" in index

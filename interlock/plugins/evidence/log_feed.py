@@ -1,6 +1,6 @@
 """One reader per log, however many follow it: what is new is read once, and handed to everybody.
 
-A follower reads what is there by itself, and then listens. The reader looks four times a second at every log that
+A follower reads what is there by itself, and then listens. The reader looks four times per second at every log that
 somebody listens to, in one transaction per tenant. A follower that was too slow is told so, and one that came between
 two looks notices that the next bytes are not its next ones; both read by themselves again.
 """
