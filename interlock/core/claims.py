@@ -1,4 +1,29 @@
-"""Claims: choose units for a worker, and lease them to it."""
+"""Claims: choose units for a worker, and lease them to it.
+
+What happens, in this order
+---------------------------
+1. **Limits first.** If the tenant may hold only so many units, its limit is locked, because locks are taken in one
+   order (limits, units, acts, leases and workers). Then the worker counts as alive, whatever it missed before.
+2. **Timers.** What is due is done (`run_timers`): a unit whose lease has expired, or whose delay has passed, can be
+   claimed by the very claim that noticed it.
+3. **The same claim again.** A worker that got no answer repeats its claim under the same key. It gets the leases that
+   the first one was granted and that are still live (`repeat_claim`), and never a second set of them.
+4. **Choice** (`choose_units`). There is room for `limit` units, or fewer by the worker's capacity or the tenant's
+   limit. Plugins may take queues away (a pause), filter units, or leave some to other workers. If no plugin has a
+   say, plain units go the fast path (`core/fast_path.py`); `store/queries/claims.py` finds the others, the most urgent
+   first, with a fair share for each queue.
+5. **Grant.** For each unit the terms of its lease are computed (`find_terms`), a secret is made, and `grant` moves it.
+   A unit that cannot be granted raises here; the committer withholds it and runs the claim again (`core/exclude.py`).
+6. **The worker**, last: how much it holds, and the key of this claim. With many writers its row is written at the very
+   end, so that two transactions of one worker hardly wait for each other.
+7. **The answer** (`make_grants`): input, secret, terms, and what earlier attempts recorded (steps, a checkpoint).
+
+Why so: a claim is the most frequent transaction of an idle system, so everything that it reads is declared ahead
+(`claim_reads`) and costs one round trip together with BEGIN.
+
+What is ugly: the row of a worker that held something at its last claim is read without a lock (`read_unlocked`). Only
+the write at the end finds out whether another claim of the same worker came between; then this one is run again.
+"""
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter

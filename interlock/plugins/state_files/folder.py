@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from interlock.blobs.folder import sync_folder
 from interlock.kernel.errors import InterlockError
 from interlock.plugins.state_files.transitions import LoggedTransition, TransitionMetadata
 from interlock.store.private_files import OWNER_ONLY
@@ -185,15 +186,6 @@ class StateFolder:
 def format_instant(at: int) -> str:
     """Formats microseconds as document 003 writes them: UTC, milliseconds, Z."""
     return datetime.fromtimestamp(at // 1_000 / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def sync_folder(path: Path) -> None:
-    """What a folder lists is on disk."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def cut_torn_line(file: int) -> int:

@@ -1,4 +1,19 @@
-"""The claim query: the most urgent units that a worker can do, with a fair share per queue."""
+"""The claim query: the most urgent units that a worker can do, with a fair share per queue.
+
+How it finds them
+-----------------
+1. **Lanes.** A lane is a queue together with the task and the capabilities that its units require. The lanes that this
+   worker serves are known from a cache (`store/lanes.py`); their ids stand in a few stretches of numbers.
+2. **Heads.** One statement goes from the first waiting unit of one lane straight to that of the next lane which has any
+   (`HEADS`), by the index of what is available: empty lanes cost nothing, however many there are.
+3. **Shares.** The room of the claim is dealt to the queues that have something, evenly; what one queue leaves over goes
+   to the others. Which queue gets the odd unit changes from claim to claim (`rotate_queues`).
+4. **Units.** The most urgent ones of each lane are read and locked, by priority, then by how long they have waited.
+   Units that another transaction has locked are skipped, so claimers do not wait for each other.
+
+What is ugly: the database does not know what this transaction has made or freed and not written yet, so those units
+are merged into every list in memory (`group_known_free`).
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
