@@ -90,13 +90,24 @@ def test_a_vote_reaches_what_waits_further_below(world: World) -> None:
     assert world.unit(ship).state == "SUCCEEDED"
 
 
-@pytest.mark.parametrize("depth", [0, 1])
-def test_a_vote_that_several_questions_wait_for_is_refused(world: World, depth: int) -> None:
+@pytest.mark.req("R1-15")
+def test_a_vote_for_a_run_opens_the_first_of_its_own_gates(world: World) -> None:
     work = (
         Work(task="release", lifecycle="workflow_run", ref="run"),
-        *([Work(task="part", lifecycle="workflow_run", ref="part", parent="run")] if depth else ()),
-        Work(task="ship", lifecycle="approval", parent="part" if depth else "run", ref="a"),
-        Work(task="tell", lifecycle="approval", parent="part" if depth else "run"),
+        Work(task="ship", lifecycle="approval", parent="run"),
+        Work(task="tell", lifecycle="approval", parent="run"),
+    )
+    run, ship, tell = (made.unit for made in world.send(Submit(work=work)))
+    assert world.send(Vote(unit=run, voter="ann")).unit == ship
+    assert [world.unit(unit).state for unit in (ship, tell)] == ["SUCCEEDED", "WAITING_APPROVAL"]
+
+
+def test_a_vote_that_several_questions_further_below_wait_for_is_refused(world: World) -> None:
+    work = (
+        Work(task="release", lifecycle="workflow_run", ref="run"),
+        Work(task="part", lifecycle="workflow_run", ref="part", parent="run"),
+        Work(task="ship", lifecycle="approval", parent="part", ref="a"),
+        Work(task="tell", lifecycle="approval", parent="part"),
     )
     made = [made.unit for made in world.send(Submit(work=work))]
     run, ship, tell = made[0], made[-2], made[-1]

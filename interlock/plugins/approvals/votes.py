@@ -98,12 +98,16 @@ def vote(tx: UnitOfWork, command: Vote) -> Standing:
 
 
 def find_voted(tx: UnitOfWork, command: Vote) -> Unit | None:
-    """What waits for this vote: the unit itself, or the one gate below it, or that of the step that is named.
+    """What waits for this vote: the unit itself, or its gate of the step that is named, or the one gate below it.
+
+    Of several gates of a run itself the first one is meant, so that a call opens one at most (A1-13).
 
     Raises:
-        NotWanted: several wait below the unit, and none of them is named.
+        NotWanted: several wait further below the unit, and none of them is named.
     """
-    named = command.unit if command.step is not None else find_approval(tx, command.unit)
+    named = command.unit
+    if command.step is None and (tx.lifecycle(tx.unit(named)).leased or not has_gate(tx, named)):
+        named = find_approval(tx, named)
     below = load_open_children(tx, named)
     unit = tx.unit(named)
     names = {child.id: policy_of(tx.body(child)).step or tx.body(child).task for child in (unit, *below)}
@@ -117,6 +121,12 @@ def find_voted(tx: UnitOfWork, command: Vote) -> Unit | None:
     waiting = [child for child in (unit, *below) if tx.lifecycle(child).allows(child.state, trigger)]
     waiting = [child for child in waiting if child.category == Category.GATE]
     return next((child for child in waiting if command.step in (None, names[child.id])), None)
+
+
+def has_gate(tx: UnitOfWork, unit: int) -> bool:
+    """Whether a gate that takes votes is open directly below a unit."""
+    children = load_open_children(tx, unit)
+    return any(child.category == Category.GATE and takes_votes(tx.lifecycle(child)) for child in children)
 
 
 def find_approval(tx: UnitOfWork, unit: int) -> int:
