@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from interlock.core.effective_policy import policy_of
 from interlock.git.repository import check_branch_name, check_revision
 from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError
-from interlock.plugins.repositories.options import MERGE, MERGE_TERMS, NAME, check_repository_name
+from interlock.plugins.repositories.options import MERGE, MERGE_TERMS, NAME, check_repository_name, read_repository
+from interlock.store.queries.views import view
 
 if TYPE_CHECKING:
+    from interlock.client.app import App
     from interlock.client.workstreams import Workstream
 
 REF = "ref"
@@ -44,6 +47,12 @@ def make_repository(repo: str | None, ref: str | None = None) -> dict[str, Any]:
 def make_own_repository(repo: str | None) -> dict[str, Any]:
     """Returns what a task says of a repository of its own; "" is none, although its workstream has one."""
     return {NAME: {"repo": ""}} if repo == "" else make_repository(repo)
+
+
+def find_repository(app: "App", unit: int) -> str | None:
+    """Returns the name of the repository of a workstream; None if it has none."""
+    own = read_repository(policy_of(app.read(view, unit).body).options)
+    return own.repo or None if own is not None else None
 
 
 def take_ref(workstream: "Workstream", arguments: MutableMapping[str, Any]) -> str | None:

@@ -33,6 +33,7 @@ from interlock.cli.submit import (
 )
 from interlock.client.app import App
 from interlock.client.progress import PlannedTask
+from interlock.client.repositories import find_repository
 from interlock.client.workstream_files import (
     CheckSpec,
     WorkstreamSpec,
@@ -45,14 +46,12 @@ from interlock.client.workstream_files import (
 )
 from interlock.client.workstream_imports import SLEEP, RecordedWorkstream
 from interlock.client.workstream_runs import WorkstreamRun
-from interlock.core.effective_policy import policy_of
 from interlock.kernel.commands import ReassignTask, RetryTask, SkipTask, Standing
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.plan import make_plan
 from interlock.kernel.wfformat import RecordedWorkflow, read_wfformat
-from interlock.plugins.repositories.options import read_repository
-from interlock.store.queries.views import read_summary, view
+from interlock.store.queries.views import read_summary
 
 app = typer.Typer(
     name="workstream",
@@ -294,17 +293,11 @@ def rerun_workstream(
     """Rerun a workstream that has ended, as a new one. When piped, only its id is printed."""
     with open_app(db, tenant) as client:
         stream = find_workstream(client, unit)
-        worker = make_worker(client, shell_sandbox, find_repository(stream)) if here else None
+        worker = make_worker(client, shell_sandbox, find_repository(client, stream.unit)) if here else None
         again: WorkstreamRun = stream.rerun(failed=failed, from_=first, by=get_actor(actor), reason=reason)
         print_made(again, len(again.tasks), json)
         if worker is not None:
             run_here(worker, again)
-
-
-def find_repository(stream: WorkstreamRun) -> str | None:
-    """Return the name of the repository of a workstream, if it has one."""
-    own = read_repository(policy_of(stream.app.read(view, stream.unit).body).options)
-    return own.repo or None if own is not None else None
 
 
 def find_workstream(client: App, text: str) -> WorkstreamRun:
