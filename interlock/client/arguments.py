@@ -11,8 +11,10 @@ from msgspec.structs import asdict
 from interlock.client.context import Context
 from interlock.kernel.blobs import PREFIX
 from interlock.kernel.commands import LeaseGrant
+from interlock.kernel.commits import COMMIT, take_value
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.parameters import NO_ARGUMENTS, Parameter, describe_wrong_argument, list_kinds
+from interlock.plugins.repositories.options import read_order
 
 TASK = "task"  # the lifecycle of a task of a workstream
 NULL = (b"null", "null")
@@ -119,7 +121,7 @@ class Arguments:
         if grant.outputs is not None:
             values = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | None) or {}
             outputs = {name: output for name, output in grant.outputs if name in self.names}
-            values |= {name: msgspec.Raw(read_value(output).encode()) for name, output in outputs.items()}
+            values |= {name: decode_output(grant, read_value(output)) for name, output in outputs.items()}
             return msgspec.json.encode({name: values[name] for name in self.names if name in values})
         needed = {name: output for name, output in grant.needed if name in self.names}
         if not needed and grant.lifecycle != TASK:
@@ -127,7 +129,7 @@ class Arguments:
         given = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | None) or {}
         if grant.lifecycle == TASK:
             given = {name: value for name, value in given.items() if name in self.names}
-        values = {name: msgspec.Raw(read_value(output).encode()) for name, output in needed.items()}
+        values = {name: decode_output(grant, read_value(output)) for name, output in needed.items()}
         return msgspec.json.encode({**values, **given})
 
     @property
@@ -141,6 +143,13 @@ class Arguments:
 
     def describe(self) -> str:
         return ", ".join(str(self.signature.parameters[name]) for name in self.names) or "no arguments"
+
+
+def decode_output(grant: LeaseGrant, text: str) -> Any:
+    """Returns what a parameter gets of an output: in a repository what the handler returned, without its wrapping."""
+    if COMMIT not in text or read_order(grant.options) is None:
+        return msgspec.Raw(text.encode())
+    return take_value(msgspec.json.decode(text))
 
 
 def is_context(hint: Any) -> bool:

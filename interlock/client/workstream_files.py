@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from interlock.client.app import App
 
 TASKS_MAX = 1_000  # of one request; a file may have more
+MODES = ("exclusive", "shared", "counted", "rated")  # of a resource
 FILE_MAX = 64 << 20  # bytes
 NO_NUL = r"^[^\u0000]*$"
 Word = Annotated[str, Meta(min_length=1, max_length=200, pattern=NO_NUL)]
@@ -59,7 +60,7 @@ class StrictSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class ResourceSpec(StrictSpec, frozen=True, kw_only=True):
     """What a task needs while it runs, where a word is not enough: `n` of the `of` that there are, or `n` per time."""
 
-    mode: Literal["exclusive", "shared", "counted", "rated"]
+    mode: Literal[MODES]  # type: ignore[valid-type]
     n: Number = 1
     of: Number | None = None
     per: Time | None = None
@@ -115,6 +116,7 @@ class WorkstreamSpec(StrictSpec, frozen=True, kw_only=True):
 
     name: Word
     tasks: tuple[TaskSpec, ...] = ()
+    expects: Number | None = None  # how many tasks it has when it is planned, if more than these are to come
     checks: Annotated[tuple[Word | CheckSpec, ...], Meta(max_length=100)] = ()
     timeout: Time | None = None
     repo: Word | None = None  # the repository on which its tasks work, by the name that workers know
@@ -219,6 +221,8 @@ def convert(path: str, given: Mapping[str, Any], kind: type[SpecType]) -> SpecTy
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         why, _, at = str(error).partition(" - at `$.")
+        if why.startswith("Invalid enum value"):  # of all that a file says, only resources have words to choose from
+            why += f"; allowed are {', '.join(MODES)}"
         raise InterlockError(
             f"{(path + at.rstrip('`')).rstrip('.') or 'the file'}: {why[:1].lower()}{why[1:]}"
         ) from None
@@ -227,12 +231,12 @@ def convert(path: str, given: Mapping[str, Any], kind: type[SpecType]) -> SpecTy
 # Making.
 
 
-def make_workstream(app: "App", spec: WorkstreamSpec, expects: int | None = None) -> Workstream:
+def make_workstream(app: "App", spec: WorkstreamSpec) -> Workstream:
     """Makes a workstream of what a file or a request says. Raises InterlockError."""
     return Workstream(
         app, spec.name, [make_task_part(app, task) for task in spec.tasks],
         checks=[make_check_part(app, check) for check in spec.checks], timeout=spec.timeout,
-        expects=expects, repo=spec.repo, ref=spec.ref, at_once=spec.at_once,
+        expects=spec.expects, repo=spec.repo, ref=spec.ref, at_once=spec.at_once,
     )  # fmt: skip
 
 

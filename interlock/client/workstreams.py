@@ -84,6 +84,10 @@ class Workstream:
         for word, number in (("at_once", at_once), ("expects", expects)):
             if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
                 raise InterlockError(f"{called}: {word} = {number!r} is not allowed; allowed is a whole number")
+        if expects is not None and expects < len(self.tasks):
+            raise InterlockError(
+                f"{called}: expects = {expects} is not allowed; there are {len(self.tasks)} tasks already"
+            )
         own = {"expects": len(self.tasks) if expects is None else expects}
         own |= {} if at_once is None else {"at_once": at_once}
         options = encode_options(

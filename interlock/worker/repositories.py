@@ -26,6 +26,7 @@ from interlock.client.context import Context
 from interlock.client.exceptions import Cancelled
 from interlock.git import BranchMoved, GitError, LocalChanges, MergeOutcome, Repository
 from interlock.kernel.commands import Heartbeat
+from interlock.kernel.commits import COMMIT, add_commit
 from interlock.kernel.errors import InterlockError, PermanentError, TransientError
 from interlock.kernel.ids import format_id
 from interlock.plugins.repositories.options import (
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from interlock.client.app import App
 
 Call = Callable[[Execution], Awaitable[Any]]
-COMMIT = "commit"  # the member of a result that names it
 BASE = "base"  # the reference of the commit at which a workstream began
 FOLDER = ".interlock"  # what the name of the folder of worktrees ends with
 UNRELATED = "unrelated histories"
@@ -294,13 +294,6 @@ def find_checked(ctx: JobContext) -> str:
     result = ctx.outputs.get("result")
     commit = result.get(COMMIT) if isinstance(result, dict) else None
     return commit if isinstance(commit, str) else ""
-
-
-def add_commit(value: Any, commit: str) -> Any:
-    """Returns what a handler returned, with the commit of its worktree."""
-    if value is None:
-        return {COMMIT: commit}
-    return {**value, COMMIT: commit} if isinstance(value, dict) else {"value": value, COMMIT: commit}
 
 
 def format_trailers(ctx: JobContext, unit: str) -> str:

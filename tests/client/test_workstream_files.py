@@ -115,7 +115,7 @@ def test_a_task_of_the_program_brings_its_rules(app: interlock.App) -> None:
         ('{"name": "a", "tasks": {"x": {"run": "a"}, "x": {"run": "b"}}}', "'x' is there twice"),
         ('name = "a"\n[tasks.x]\nrun="a"\n[tasks.x]\nrun="b"', "the file is no TOML: Cannot declare"),
         ('nmae = "a"', "nmae: there is no such key; did you mean 'name'?"),
-        ('name = "a"\nzzz = 1', "zzz: there is no such key; there are name, tasks, checks"),
+        ('name = "a"\nzzz = 1', "zzz: there is no such key; there are name, tasks, expects"),
         ('name = "a"\n[tasks.x]\ntakes = "soon"', "task 'x': takes: 'soon'"),
         ('name = "a"\n[tasks.x]\nneed = ["y"]', "tasks.x.need: there is no such key; did you mean 'needs'?"),
         ('{"name": "a", "tasks": [{"rnu": "true"}]}', r"tasks\[0\].rnu: there is no such key; did you mean 'run'?"),
@@ -144,6 +144,9 @@ def test_a_task_of_the_program_brings_its_rules(app: interlock.App) -> None:
         ('name = "a"\n[tasks.x]\nneeds = ["z"]', "task 'x' needs 'z', which is no task of it; there are x"),
         ('name = "a"\n[tasks.x]\nresources = {gpu = {mode = "counted", n = 9, of = 8}}', "task 'x': resource"),
         ('name = "a"\n[tasks.x]\nresources = {gpu = {mode = "counted"}}', "task 'x': resource"),
+        ('name = "a"\n[tasks.x]\nresources = {gpu = "all"}', "'all'; allowed are exclusive, shared, counted, rated"),
+        ('name = "a"\nexpects = 1\n[tasks.x]\n[tasks.y]', "expects = 1 is not allowed; there are 2 tasks already"),
+        ('name = "a"\nexpects = 0\n[tasks.x]', "expects: expected"),
         ('name = "a"\n[tasks.x]\nresources = {gpu = {mode = "rated", n = 1}}', "task 'x': resource"),
         ('name = "a"\n[tasks.x]\nresources = {gpu = "half"}', "tasks.x.resources"),
         ('name = "a\\u0000"\n[tasks.x]', "name: expected `str` matching regex|the file is no TOML"),
@@ -156,6 +159,16 @@ def test_a_wrong_file_is_refused_with_the_path_of_what_is_wrong(app: interlock.A
     with pytest.raises(InterlockError, match=why):
         submit(app, text)
     assert list(app.jobs()) == []
+
+
+def test_a_file_that_expects_more_tasks_waits_for_them(app: interlock.App) -> None:
+    stream, _ = submit(app, 'name = "a"\nexpects = 3\n[tasks.x]\nneeds = ["y"]')
+    assert stream.state == "planned"
+    with pytest.raises(InterlockError, match="expects 3 tasks and has 1: 3 more are too many, and none was added"):
+        stream.add_many(["y", "z", "more"])
+    assert sorted(stream.tasks) == ["x"]
+    stream.add_many(["y", "z"])
+    assert (stream.state, stream.tasks["x"], stream.tasks["y"]) == ("ready", "pending", "queued")
 
 
 def test_tasks_of_a_file_are_added(app: interlock.App) -> None:

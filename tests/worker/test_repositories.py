@@ -290,6 +290,49 @@ async def test_what_a_handler_commits_itself_is_merged_too(file_url: str, site: 
 
 
 @on_loop
+async def test_a_parameter_gets_what_a_handler_returned_without_its_commit(file_url: str, site: Path) -> None:
+    """As anywhere else: the commit is in the outputs, and no handler has to know of it."""
+    with opened(file_url) as app:
+
+        @app.task
+        def fetch(ref: str) -> list[str]:
+            return [f"{ref}.a", f"{ref}.b"]
+
+        @app.task
+        def resize(image: str, fetch: list[str]) -> str:
+            return f"{image} of {len(fetch)}"
+
+        @app.task
+        def index(resize: list[str], fetch: list[str]) -> dict[str, Any]:
+            return {"value": resize}
+
+        @app.task
+        def publish(index: dict[str, list[str]], ctx: interlock.Context) -> str:
+            return f"{index['value'][1]} {len(ctx.outputs['index']['commit'])}"
+
+        @app.task
+        def count(result: str) -> None:
+            if result != "main.b of 2 40":
+                raise interlock.Reject(f"not {result!r}")
+
+        pictures = app.workstream(
+            "pictures",
+            repo="site",
+            tasks=[
+                fetch,
+                interlock.map(resize, over="fetch"),
+                interlock.task(index, needs=[fetch, resize]),
+                interlock.task(publish, needs=[index], checks=[count]),
+            ],
+            checks=[interlock.merge(onto="main")],
+        )
+        async with working(app, repositories={"site": str(site)}):
+            run = await pictures.submit.aio(ref="main")
+            outputs = await run.wait.aio(timeout="60s")
+    assert outputs["publish"]["value"] == "main.b of 2 40"
+
+
+@on_loop
 async def test_the_commit_of_a_stale_attempt_stays_on_its_own_reference(file_url: str, site: Path) -> None:
     """The first holder loses its lease while it works, and ends all the same: what it commits is nowhere else."""
     with opened(file_url) as app:

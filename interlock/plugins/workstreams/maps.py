@@ -23,6 +23,7 @@ from interlock.core.places import find_place, find_taken_name
 from interlock.core.submit import create_ready, create_unit
 from interlock.core.validation import encode_policy, policy_values
 from interlock.kernel.commands import Work
+from interlock.kernel.commits import take_value
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Need, Unit
@@ -93,6 +94,7 @@ def read_items(tx: UnitOfWork, unit: Unit, own: MapOptions) -> list[Any]:
     value = msgspec.json.decode(read_value(tx.connection.blobs, unit.tenant, text)) if text is not None else None
     for part in path.split(".") if path else ():
         value = value.get(part) if isinstance(value, dict) else None
+    value = take_value(value)  # a list that work on a repository returned
     if not isinstance(value, list):
         raise InterlockError(f"map: '{own.over}' is no list; allowed is a list of up to {ITEMS_MAX:,} elements")
     if len(value) > ITEMS_MAX:

@@ -36,8 +36,6 @@ from interlock.store.queries.large_values import read_large_values
 from interlock.store.queries.lists import read_newest_units
 from interlock.store.queries.views import Filter, View, listing, view
 
-Expected = Annotated[int, Meta(ge=1, le=1_000_000)]
-
 
 class WorkstreamRequest(WorkstreamSpec, frozen=True, kw_only=True):
     """A workstream and its tasks. With `expects` it is planned when that many are there: others come in further pages.
@@ -46,7 +44,6 @@ class WorkstreamRequest(WorkstreamSpec, frozen=True, kw_only=True):
     """
 
     tasks: Annotated[tuple[TaskSpec, ...], Meta(max_length=TASKS_MAX)] = ()
-    expects: Expected | None = None
 
 
 class TasksRequest(Strict, frozen=True, kw_only=True):
@@ -107,9 +104,7 @@ async def submit_workstream(request: Request) -> Reply:
 
 def make_works(request: Request, body: WorkstreamRequest) -> tuple[Work, list[Work]]:
     """Makes the works of a workstream and its tasks. Raises InterlockError."""
-    if body.expects is not None and body.expects < len(body.tasks):
-        raise InterlockError(f"expects = {body.expects} is not allowed; there are {len(body.tasks)} tasks already")
-    return make_definition(request.app, body, expects=body.expects).make_works(body.arguments, make_options(body))
+    return make_definition(request.app, body).make_works(body.arguments, make_options(body))
 
 
 async def is_planned(request: Request, body: WorkstreamRequest) -> bool:
