@@ -169,7 +169,7 @@ def make_routes(registry: Registry) -> list[Operation]:
     asking = [
         Operation(
             method="POST", path=item.path, scope="read", keyed=False, finds=True,
-            summary=f"Ask the view {item.name}", call=bind(read_view, item), body=item.request_type,
+            summary=f"Read the view {item.name}", call=bind(read_view, item), body=item.request_type,
             response=item.response_type,
         )
         for item in index_remote_views(registry.queries).values()

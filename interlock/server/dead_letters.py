@@ -114,7 +114,7 @@ async def requeue_all(
 
 ROUTES = (
     Operation(
-        method="GET", path="/v1/dead-letters", scope="read", summary="List dead letters, the last one first",
+        method="GET", path="/v1/dead-letters", scope="read", summary="List dead letters, the newest first",
         call=list_dead_letters, query=DeadLettersQuery, response=responses.DeadLettersResponse,
     ),
     Operation(

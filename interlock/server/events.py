@@ -107,7 +107,7 @@ def encode_cursor(cursor: str) -> bytes:
 
 ROUTES = (
     Operation(
-        method="GET", path="/v1/events", scope="read", summary="Tell what happened, in the order of commits",
+        method="GET", path="/v1/events", scope="read", summary="List events in the order of commits",
         call=list_events, query=FeedQuery, response=FeedResponse, streams=True, event_id=CURSOR_PATTERN,
     ),
 )  # fmt: skip

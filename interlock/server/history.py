@@ -24,7 +24,7 @@ async def show_history(request: Request) -> History:
 
 ROUTES = (
     Operation(
-        method="GET", path="/v1/stats/history", scope="read", summary="Tell how the work went, step by step",
+        method="GET", path="/v1/stats/history", scope="read", summary="Show the history of the work by time",
         call=show_history, query=HistoryQuery, response=History, question_seconds=SCRAPE_SECONDS,
     ),
 )  # fmt: skip

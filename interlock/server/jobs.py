@@ -279,34 +279,34 @@ ROUTES = (
     Operation(method="GET", path=JOB, scope="read", summary="Show one job or run", call=show,
     response=responses.JobDetailResponse),
     Operation(
-        method="GET", path=f"{JOB}/events", scope="read", summary="Tell what happened to a job", call=events,
+        method="GET", path=f"{JOB}/events", scope="read", summary="List the events of a job", call=events,
         query=EventsQuery, response=responses.EventsResponse, other_responses=(responses.JobEventsResponse,),
         other_statuses=(204,), streams=True,
     ),
     Operation(
-        method="GET", path=f"{JOB}/why", scope="read", summary="Say why a job is where it is", call=why,
+        method="GET", path=f"{JOB}/why", scope="read", summary="Explain why a job is in its state", call=why,
         response=responses.WhyResponse,
     ),
     Operation(
-        method="GET", path=f"{JOB}/steps", scope="read", summary="Show all below a job or run", call=list_steps,
+        method="GET", path=f"{JOB}/steps", scope="read", summary="Show everything below a job or run", call=list_steps,
         response=responses.StepsResponse,
     ),
     Operation(
         method="POST", path=f"{JOB}/rerun", scope="operate",
-        summary="Do a job or run that has ended again, as a new one",
+        summary="Rerun a job or run that has ended, as a new one",
         call=rerun, body=RerunRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
     ),
     Operation(
-        method="POST", path=f"{JOB}/cancel", scope="operate", summary="Stop a job or run", call=cancel,
+        method="POST", path=f"{JOB}/cancel", scope="operate", summary="Cancel a job or run", call=cancel,
         body=CancelRequest, response=responses.ActionResponse,
     ),
     Operation(
         method="POST", path=f"{JOB}/run-now", scope="operate",
-        summary="End the delay of a job that waits for its time", call=run_now, body=ReasonRequest,
+        summary="Run a delayed job now", call=run_now, body=ReasonRequest,
         response=responses.ActionResponse,
     ),
     Operation(
-        method="POST", path=f"{JOB}/requeue", scope="operate", summary="Do a dead letter again, as a new job",
+        method="POST", path=f"{JOB}/requeue", scope="operate", summary="Requeue a dead letter as a new job",
         call=requeue, body=ReasonRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
     ),
 )  # fmt: skip

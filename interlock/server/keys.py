@@ -104,7 +104,7 @@ NOT_TWICE = (
 KEYS, KEY = "/v1/keys", "/v1/keys/{id}"
 ROUTES = (
     Operation(
-        method="POST", path=KEYS, scope="admin", summary="Make a key, which is shown once", call=create,
+        method="POST", path=KEYS, scope="admin", summary="Create a key, which is shown once", call=create,
         body=KeyRequest, response=responses.KeySecretResponse, status=201, keyed=False,
     ),
     Operation(
@@ -112,11 +112,11 @@ ROUTES = (
         response=responses.KeysResponse,
     ),
     Operation(
-        method="POST", path=f"{KEY}/rotate", scope="admin", summary="Give a key another secret, which is shown once",
+        method="POST", path=f"{KEY}/rotate", scope="admin", summary="Rotate a key: its new secret is shown once",
         call=rotate, body=KeyExpiryRequest, response=responses.KeySecretResponse, keyed=False,
     ),
     Operation(
-        method="POST", path=f"{KEY}/revoke", scope="admin", summary="Make a key void, for good", call=revoke,
+        method="POST", path=f"{KEY}/revoke", scope="admin", summary="Revoke a key for good", call=revoke,
         body=ReasonRequest, response=responses.KeyRevokedResponse,
     ),
     Operation(

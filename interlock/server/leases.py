@@ -134,9 +134,9 @@ ROUTES = tuple(
         response=LeaseMessageResponse, keyed=False, counted=False,
     )
     for call, body, summary in (
-        (start, LeaseRequest, "Begin a job that the caller holds"),
-        (heartbeat, LeaseRequest, "Say that the holder of a job is alive"),
-        (finish, FinishRequest, "Say how a held job ended"),
-        (release, ReleaseRequest, "Give a held job back"),
+        (start, LeaseRequest, "Start a job under its lease"),
+        (heartbeat, LeaseRequest, "Send a heartbeat for a job"),
+        (finish, FinishRequest, "Finish a job under its lease"),
+        (release, ReleaseRequest, "Release a job under its lease, without a result"),
     )
 )  # fmt: skip

@@ -43,7 +43,7 @@ async def wait(request: Request) -> LongPollResponse:
 ROUTES = (
     Operation(
         method="POST", path=PATH, scope="worker", keyed=False, counted=False,
-        summary="Wait until a queue has got work, or a worker is called", call=wait, body=WaitRequest,
+        summary="Long poll: wait until a queue has work, or a worker is called", call=wait, body=WaitRequest,
         response=LongPollResponse,
     ),
 )  # fmt: skip

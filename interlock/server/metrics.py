@@ -170,11 +170,11 @@ def group_queues(depths: Sequence[Depth]) -> list[Depth]:
 
 ROUTES = (
     Operation(
-        method="GET", path="/metrics", scope="read", summary="Tell what Prometheus asks", call=read_metrics,
+        method="GET", path="/metrics", scope="read", summary="Metrics of a tenant for Prometheus", call=read_metrics,
         response=str, media=PROMETHEUS, question_seconds=SCRAPE_SECONDS,
     ),
     Operation(
-        method="GET", path="/v1/stats", scope="read", summary="Tell how the work goes, by type", call=show_stats,
+        method="GET", path="/v1/stats", scope="read", summary="Show statistics by type of work", call=show_stats,
         response=Stats, question_seconds=SCRAPE_SECONDS,
     ),
 )  # fmt: skip

@@ -120,7 +120,7 @@ async def read_process_metrics(request: Request) -> str:
 ROUTES = (
     Operation(
         method="GET", path="/metrics/server", scope="admin",
-        summary="Tell what this server's process does: commands, commits and statements by duration",
+        summary="Show the metrics of this process for Prometheus: commands, commits and statements by duration",
         call=read_process_metrics, response=str, media=PROMETHEUS,
     ),
 )  # fmt: skip

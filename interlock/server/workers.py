@@ -25,7 +25,7 @@ ROUTES = (
         response=responses.WorkersResponse,
     ),
     Operation(
-        method="POST", path="/v1/workers/{id}/drain", scope="operate", summary="Let a worker take no more work",
+        method="POST", path="/v1/workers/{id}/drain", scope="operate", summary="Drain a worker: it takes no new jobs",
         call=drain, body=ReasonRequest, response=responses.ActionResponse,
     ),
 )  # fmt: skip

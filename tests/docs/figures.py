@@ -70,7 +70,7 @@ def render_figures() -> str:
         ("Faults put into the code on purpose", str(len(planted)), f"{len(noticed)} found by the simulation"),
     ]  # fmt: skip
     table = [f"| {what} | {ours} | {beside} |" for what, ours, beside in rows]
-    head = ["| Measured: 2 cores, PostgreSQL, every commit on disk | Interlock | Beside it |", "| --- | ---: | --- |"]
+    head = ["| Measured: 2 cores, PostgreSQL, every commit on disk | Interlock | Others |", "| --- | ---: | --- |"]
     dates = f"Speed: {when(full_run)}; Celery on Redis. Simulation: {when(lives)}."
     if "Of the record before acts" in full_run:
         dates += "\nThe speeds were measured before the storage was reshaped; [what that changed](docs/benchmarks.md)."

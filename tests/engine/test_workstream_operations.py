@@ -195,7 +195,7 @@ def test_a_reassigned_task_goes_to_another_worker_while_there_is_one_that_can_do
     slow = world.worker("slow", incarnation="2", capabilities=("node",))
     assert world.claim(slow) == []
     why = explain(world.connection, 1, world.lifecycles, a)
-    assert why.answer.endswith("is ready, and fast has room for it: it is the next of its lane")
+    assert why.answer.endswith("is ready, and fast has room for it: it is the next of its kind")
     assert why.details == ("fast holds 0 of 100", "slow leaves it to others: it was reassigned")
     (other,) = world.claim(fast)
     world.send(ReassignTask(unit=a))

@@ -44,11 +44,11 @@ def help_texts(command: object, path: str = "interlock") -> Iterator[tuple[str, 
 
 
 def messages() -> Iterator[tuple[str, str]]:
-    """What errors say, and every sentence of the command line; a word alone is a key of JSON or a column."""
+    """What errors say, and every sentence of the command line and of `why`; a word alone is a key of JSON or a column."""
     for path in PRODUCT:
         if name_of(path) in FOR_AUTHORS:
             continue
-        if "cli" in path.parts:
+        if "cli" in path.parts or path.name == "cli.py" or "why" in path.parts:
             yield from ((name_of(path), text) for text in texts_of(path) if " " in text)
             continue
         raised = [node.exc for node in nodes_of(path) if isinstance(node, ast.Raise) and node.exc]

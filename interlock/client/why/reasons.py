@@ -358,9 +358,7 @@ def explain_tenant_limit(facts: Facts) -> Reason | None:
     row, now = facts.tenant, facts.held_of_tenant
     if not facts.claimable or row is None or row.max_running is None or now < row.max_running:
         return None
-    answer = (
-        f"{facts.name} waits for its tenant '{row.name}': {now} of its units are held, and {row.max_running} may be"
-    )
+    answer = f"{facts.name} waits for its tenant '{row.name}': {now} of its jobs are held, and {row.max_running} may be"
     holding = ", ".join(f"{worker.name} holds {worker.holding}" for worker, _ in facts.workers if worker.holding)
     by = f" by {row.changed_by}" if row.changed_by else ""
     set_at = f"the limit was set at {format_time(row.changed_at)}{by}"

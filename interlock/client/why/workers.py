@@ -65,7 +65,7 @@ def explain_capacity(facts: Facts, capable: list[tuple[WorkerRow, Unit]]) -> Exp
     if "free" in codes:
         name = next(name for name, (code, _) in described.items() if code == "free")
         many = "at least " if facts.ahead >= AHEAD_MAX else ""
-        before = f"{many}{facts.ahead} of its lane before it" if facts.ahead else "it is the next of its lane"
+        before = f"{many}{facts.ahead} of its kind before it" if facts.ahead else "it is the next of its kind"
         return "ready", f"{facts.name} is ready, and {name} has room for it: {before}", details
     code = next(code for code in ("full", "draining", "silent") if code in codes)
     number, verb = ("the one worker", "is") if len(capable) == 1 else (f"all {len(capable)} workers", "are")

@@ -219,7 +219,7 @@ async def fork(request: Request) -> Reply:
 
 PATH = "/v1/agent-runs/{id}"
 RESUME_RUN = Operation(
-    method="POST", path="/v1/runs/{id}/resume", scope="operate", summary="Let a run go on", call=resume,
+    method="POST", path="/v1/runs/{id}/resume", scope="operate", summary="Resume a run", call=resume,
     body=ResumeRequest, response=responses.ActionResponse, status=202, other_statuses=(200,),
 )  # fmt: skip
 ROUTES = (
@@ -234,11 +234,11 @@ ROUTES = (
         call=list_agent_steps, query=StepsQuery, response=AgentStepsResponse,
     ),
     Operation(
-        method="GET", path=f"{PATH}/transcript", scope="read", summary="Tell what became of an agent run, in order",
+        method="GET", path=f"{PATH}/transcript", scope="read", summary="Show the transcript of an agent run",
         call=show_transcript, query=StepsQuery, response=TranscriptResponse,
     ),
     Operation(
-        method="GET", path=f"{PATH}/budget", scope="read", summary="Say what an agent run has used, and may use",
+        method="GET", path=f"{PATH}/budget", scope="read", summary="Show what an agent run has used, and may use",
         call=show_budget, response=MetersResponse,
     ),
     Operation(

@@ -125,7 +125,7 @@ ROUTES = (
         call=reject, body=VoteRequest, response=responses.ActionResponse,
     ),
     Operation(
-        method="POST", path=f"{ITEM}/decide", scope="operate", summary="Give another verdict to what waits for one",
+        method="POST", path=f"{ITEM}/decide", scope="operate", summary="Take another action on what waits for a person",
         call=decide, body=DecideRequest, response=responses.ActionResponse,
     ),
     Operation(

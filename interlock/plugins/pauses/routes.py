@@ -145,27 +145,27 @@ ROUTES = (
         call=list_pauses, query=PausesQuery, response=PausesResponse,
     ),
     Operation(
-        method="POST", path="/v1/pause", scope="operate", summary="Let nothing of a queue or a task start",
+        method="POST", path="/v1/pause", scope="operate", summary="Pause a queue or a task",
         call=pause_target, body=PauseTargetRequest, response=ACTION,
     ),
     Operation(
-        method="POST", path="/v1/unpause", scope="operate", summary="Let a queue or a task go on",
+        method="POST", path="/v1/unpause", scope="operate", summary="Unpause a queue or a task",
         call=unpause_target, body=UnpauseTargetRequest, response=ACTION,
     ),
     Operation(
-        method="POST", path=f"{JOB}/pause", scope="operate", summary="Let nothing of a job or run start",
+        method="POST", path=f"{JOB}/pause", scope="operate", summary="Pause a job or run",
         call=pause_job, body=PauseRequest, response=ACTION,
     ),
     Operation(
-        method="POST", path=f"{JOB}/unpause", scope="operate", summary="Let a job or run go on", call=unpause_job,
+        method="POST", path=f"{JOB}/unpause", scope="operate", summary="Unpause a job or run", call=unpause_job,
         body=ReasonRequest, response=ACTION,
     ),
     Operation(
-        method="POST", path=f"{RUN}/pause", scope="operate", summary="Let no step of a run start",
+        method="POST", path=f"{RUN}/pause", scope="operate", summary="Pause a run",
         call=pause_run, body=PauseRequest, response=ACTION,
     ),
     Operation(
-        method="POST", path=f"{RUN}/unpause", scope="operate", summary="Let a run go on", call=unpause_run,
+        method="POST", path=f"{RUN}/unpause", scope="operate", summary="Unpause a run", call=unpause_run,
         body=ReasonRequest, response=ACTION,
     ),
 )  # fmt: skip

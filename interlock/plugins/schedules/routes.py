@@ -68,11 +68,11 @@ ROUTES = (
         response=responses.SchedulesResponse,
     ),
     Operation(
-        method="POST", path="/v1/schedules/{name}/pause", scope="operate", summary="Let a schedule make nothing",
+        method="POST", path="/v1/schedules/{name}/pause", scope="operate", summary="Pause a schedule",
         call=pause, body=ReasonRequest, response=responses.ScheduleActionResponse,
     ),
     Operation(
-        method="POST", path="/v1/schedules/{name}/unpause", scope="operate", summary="Let a schedule go on",
+        method="POST", path="/v1/schedules/{name}/unpause", scope="operate", summary="Unpause a schedule",
         call=unpause, body=ReasonRequest, response=responses.ScheduleActionResponse,
     ),
     Operation(
@@ -80,12 +80,12 @@ ROUTES = (
         call=unpause, body=ReasonRequest, response=responses.ScheduleActionResponse,
     ),
     Operation(
-        method="POST", path="/v1/schedules/{name}/remove", scope="operate", summary="Take a schedule away",
+        method="POST", path="/v1/schedules/{name}/remove", scope="operate", summary="Remove a schedule",
         call=remove, body=ReasonRequest, response=responses.ScheduleActionResponse,
     ),
     Operation(
         method="POST", path="/v1/schedules/{name}/trigger", scope="operate",
-        summary="Make a job of a schedule now", call=trigger, body=ReasonRequest, response=responses.SubmitResponse,
+        summary="Submit the job of a schedule now", call=trigger, body=ReasonRequest, response=responses.SubmitResponse,
         status=201,
     ),
 )  # fmt: skip

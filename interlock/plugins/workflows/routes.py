@@ -333,7 +333,7 @@ RUN_ROUTES = (
         response=responses.JobDetailResponse,
     ),
     Operation(
-        method="GET", path=f"{PATH}/steps", scope="read", summary="Show all below a run", call=list_steps,
+        method="GET", path=f"{PATH}/steps", scope="read", summary="Show everything below a run", call=list_steps,
         response=responses.StepsResponse,
     ),
     Operation(
@@ -341,23 +341,23 @@ RUN_ROUTES = (
         call=show_step, response=responses.JobDetailResponse,
     ),
     Operation(
-        method="GET", path=f"{PATH}/events", scope="read", summary="Tell what happened to a run", call=list_events,
+        method="GET", path=f"{PATH}/events", scope="read", summary="List the events of a run", call=list_events,
         query=EventsQuery, response=responses.EventsResponse, other_statuses=(204,), streams=True,
     ),
     Operation(
-        method="GET", path=f"{PATH}/cost", scope="read", summary="Say what a run has cost so far", call=show_cost,
+        method="GET", path=f"{PATH}/cost", scope="read", summary="Show the cost of a run so far", call=show_cost,
         response=responses.CostResponse,
     ),
     Operation(
-        method="POST", path=f"{PATH}/cancel", scope="operate", summary="Stop a run", call=cancel, body=CancelRequest,
+        method="POST", path=f"{PATH}/cancel", scope="operate", summary="Cancel a run", call=cancel, body=CancelRequest,
         response=responses.ActionResponse,
     ),
     Operation(
-        method="GET", path=f"{PATH}/why", scope="read", summary="Say why a run is where it is", call=explain_run,
+        method="GET", path=f"{PATH}/why", scope="read", summary="Explain why a run is in its state", call=explain_run,
         response=responses.WhyResponse,
     ),
     Operation(
-        method="POST", path=f"{PATH}/rerun", scope="operate", summary="Do a run again, from a step on, as a new run",
+        method="POST", path=f"{PATH}/rerun", scope="operate", summary="Rerun a run, also from a step on, as a new run",
         call=rerun, body=RerunRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
     ),
 )  # fmt: skip
@@ -372,12 +372,12 @@ ROUTES = (
         call=show_template, query=TemplateQuery, response=TemplateResponse,
     ),
     Operation(
-        method="POST", path="/v1/templates", scope="operate", summary="Give a template these steps",
+        method="POST", path="/v1/templates", scope="operate", summary="Store a new version of a template",
         call=define_template, body=TemplateRequest, response=TemplateDefinedResponse,
     ),
     Operation(
         method="POST", path="/v1/jobs/{id}/signal", scope="operate",
-        summary="Tell a job that something has happened", call=signal, body=SignalRequest,
+        summary="Send a signal to a job", call=signal, body=SignalRequest,
         response=responses.ActionResponse,
     ),
 )  # fmt: skip

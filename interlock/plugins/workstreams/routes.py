@@ -217,7 +217,7 @@ ROUTES = (
         response=responses.JobDetailResponse,
     ),
     Operation(
-        method="GET", path=f"{PATH}/progress", scope="read", summary="Say how far a workstream is", call=show_progress,
+        method="GET", path=f"{PATH}/progress", scope="read", summary="Show how far a workstream is", call=show_progress,
         response=Progress,
     ),
     Operation(
@@ -235,12 +235,12 @@ ROUTES = (
     ),
     Operation(
         method="POST", path=f"{PATH}/rerun", scope="operate",
-        summary="Do a workstream that has ended again, as a new one", call=rerun_workstream,
+        summary="Rerun a workstream that has ended, as a new one", call=rerun_workstream,
         body=RerunRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
     ),
     Operation(
         method="POST", path="/v1/tasks/{id}/retry", scope="operate",
-        summary="Do a task that failed or was cancelled again, as a new one in its place", call=retry_task,
+        summary="Retry a task that failed or was cancelled: a new one takes its place", call=retry_task,
         body=ReasonRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
     ),
     Operation(
@@ -249,7 +249,7 @@ ROUTES = (
     ),
     Operation(
         method="POST", path="/v1/tasks/{id}/reassign", scope="operate",
-        summary="Take a task from its worker, so that another one takes it", call=reassign_task, body=ReasonRequest,
+        summary="Take a task from its worker, and let another one run it", call=reassign_task, body=ReasonRequest,
         response=responses.ActionResponse,
     ),
 )  # fmt: skip
