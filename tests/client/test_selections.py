@@ -190,7 +190,7 @@ def code_of(app: App, job: Job) -> str:
 
 
 @BOTH
-def test_since_is_when_a_letter_died(stage: Stage, app: App, way: str) -> None:
+def test_since_is_when_a_job_died(stage: Stage, app: App, way: str) -> None:
     job = app.tasks["broken"].submit(to=1)
     stage.drain()
     died = stage.now

@@ -45,7 +45,7 @@ def test_a_lifecycle_of_ones_own_is_explored_too() -> None:
 # Planted faults: in the rules, and in the data.
 
 
-def deaf(**ignored: bool) -> Patch:
+def ignoring(**ignored: bool) -> Patch:
     """The judgement of stale messages, with parts of it left out."""
     real = policy.why_stale
 
@@ -84,10 +84,10 @@ def astray(self: Lifecycle, state: str | None, trigger: str) -> Move:
 
 REAL_STALE = policy.why_stale
 RULES: list[tuple[str, str, Patch, str]] = [
-    ("no fence", "job", deaf(fence=True, owner=True), "one-owner"),
-    ("fence without owner", "step", deaf(owner=True), "one-owner"),
-    ("expiry ignored", "job", deaf(expiry=True), "one-owner"),
-    ("an ended lease still speaks", "job", deaf(end=True), "one-owner"),
+    ("no fence", "job", ignoring(fence=True, owner=True), "one-owner"),
+    ("fence without owner", "step", ignoring(owner=True), "one-owner"),
+    ("expiry ignored", "job", ignoring(expiry=True), "one-owner"),
+    ("an ended lease still speaks", "job", ignoring(end=True), "one-owner"),
     ("claim without looking for a holder", "step", swap("claim_trigger", lambda lifecycle, state, held: "reclaim" if lifecycle.allows(state, "reclaim") else "claim" if lifecycle.allows(state, "claim") else ""), "one-owner"),
     ("the fence stands still", "job", swap("next_fence", lambda fence: max(fence, 1)), "stale-stays"),
     ("budget ignored after a failure", "job", lambda patch: patch.setattr(policy.AttemptsUsed, "left", lambda self, lost=False: True), "budget"),

@@ -18,14 +18,14 @@ def fuzz(folder: Path, examples: int, seed: int, phases: str, seconds: float, *m
     with serving(f"sqlite:///{folder}/work.db") as (base, key, process):
         assert process.stderr
         log: list[str] = []
-        ear = threading.Thread(target=lambda: log.extend(process.stderr or ()))  # else the pipe fills up
-        ear.start()
+        reader = threading.Thread(target=lambda: log.extend(process.stderr or ()))  # else the pipe fills up
+        reader.start()
         tool = str(Path(sys.executable).parent / "schemathesis")
         command = [tool, "run", f"{base}/openapi.json", "-H", f"Authorization: Bearer {key}", "--checks", CHECKS]
         command += ["--phases", phases, "--max-examples", str(examples), "--seed", str(seed), "--no-color", *more]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds, cwd=folder)
         process.kill()
-        ear.join()
+        reader.join()
     ours = [line for line in log if '"level":"error"' in line]
     assert not ours, ours[:3]
     assert done.returncode == 0, done.stdout[-4_000:]

@@ -61,9 +61,9 @@ def test_many_who_ask_at_once_share_a_look() -> None:
         return CachedKey(row, False, 0, loop_time())
 
     async def story() -> list[Any]:
-        ring = KeyCache(look)
+        keys = KeyCache(look)
         texts = [format_key(1, 7, secret) for secret in [SECRET] * 64 + ["0" * 64]]
-        return await asyncio.gather(*(ring.find_caller(f"Bearer {text}") for text in texts), return_exceptions=True)
+        return await asyncio.gather(*(keys.find_caller(f"Bearer {text}") for text in texts), return_exceptions=True)
 
     *callers, stranger = asyncio.run(story())
     assert {one.name for one in callers} == {"ci"}

@@ -49,12 +49,12 @@ def killed_again_and_again(url: str, lifecycles: int, jobs: int) -> None:
                 threading.Thread(target=load, args=(base, key, names, acknowledged, enough, most))
                 for _ in range(CALLERS)
             ]
-            ear = threading.Thread(target=lambda pipe=process.stderr: [*pipe])  # else the pipe of its log fills up
-            for thread in (ear, *callers):
+            reader = threading.Thread(target=lambda pipe=process.stderr: [*pipe])  # else the pipe of its log fills up
+            for thread in (reader, *callers):
                 thread.start()
             assert enough.wait(120)
             process.kill()
-            for thread in (ear, *callers):
+            for thread in (reader, *callers):
                 thread.join(60)
     assert len(acknowledged) == jobs
     with App(url) as app:

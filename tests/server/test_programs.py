@@ -1,4 +1,4 @@
-"""Commands, views and waiting over the wire: leases stay secret, a stale one changes nothing, and no ring is lost."""
+"""Commands, views and waiting over the wire: leases stay secret, a stale one changes nothing, and no wake-up is lost."""
 
 import logging
 import time
@@ -116,18 +116,18 @@ def test_a_stale_worker_is_refused_and_nothing_changes(stage: Stage) -> None:
 # Waiting.
 
 
-def rung(stage: Stage, key: str, seconds: float = 0, **said: Any) -> bool:
+def is_woken(stage: Stage, key: str, seconds: float = 0, **said: Any) -> bool:
     asked = {"ear": "e", "seconds": seconds, **({} if "worker" in said else {"queues": ["default"]}), **said}
     return bool(stage.post("/v1/wait", asked, key=key)["rung"])
 
 
-def test_a_ring_between_two_questions_is_not_lost(stage: Stage) -> None:
+def test_a_wake_up_between_two_polls_is_not_lost(stage: Stage) -> None:
     key, other = stage.key("worker"), stage.key("worker")
-    assert not rung(stage, key)
-    assert not rung(stage, other)
+    assert not is_woken(stage, key)
+    assert not is_woken(stage, other)
     stage.job()
-    until(lambda: rung(stage, key))
-    until(lambda: rung(stage, other))
+    until(lambda: is_woken(stage, key))
+    until(lambda: is_woken(stage, other))
 
 
 @pytest.mark.usefixtures("inside")
@@ -136,8 +136,8 @@ def test_who_waits_is_woken_at_once_and_who_is_called_too(stage: Stage) -> None:
     stage.job()
     grant = granted(stage, hired(stage, key), key)
     with ThreadPoolExecutor(2) as pool:
-        queue = pool.submit(rung, stage, key, 30)
-        calls = pool.submit(rung, stage, key, 30, ear="c", worker="w")
+        queue = pool.submit(is_woken, stage, key, 30)
+        calls = pool.submit(is_woken, stage, key, 30, ear="c", worker="w")
         until(lambda: len(stage.client.app.state.server.waiters.known) == 2)
         stage.app.send(Submit(work=(Work(task="mail"),)))
         assert queue.result(PATIENCE)
@@ -173,7 +173,7 @@ def test_time_passes_while_a_worker_waits(stage: Stage) -> None:
     job = stage.job(delay_seconds=0.3)
     due = stage.get(f"/v1/jobs/{job}")["wake_at"]
     assert due
-    until(lambda: rung(stage, key, 0.2) or stage.get(f"/v1/jobs/{job}")["available_at"])
+    until(lambda: is_woken(stage, key, 0.2) or stage.get(f"/v1/jobs/{job}")["available_at"])
     assert stage.get(f"/v1/jobs/{job}")["available_at"]
 
 
@@ -181,7 +181,7 @@ def test_time_passes_while_a_worker_waits(stage: Stage) -> None:
 def test_a_server_that_ends_lets_nobody_wait(stage: Stage) -> None:
     server = stage.client.app.state.server
     with ThreadPoolExecutor(1) as pool:
-        waits = pool.submit(rung, stage, stage.key("worker"), 30)
+        waits = pool.submit(is_woken, stage, stage.key("worker"), 30)
         until(lambda: server.waiters.known)
         server.closing = True
         assert waits.result(5) is False
@@ -189,11 +189,11 @@ def test_a_server_that_ends_lets_nobody_wait(stage: Stage) -> None:
 
 def test_who_does_not_ask_any_more_is_forgotten(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     key = stage.key("worker")
-    rung(stage, key)
-    rung(stage, key, ear="another")
+    is_woken(stage, key)
+    is_woken(stage, key, ear="another")
     assert len(stage.app.engine.wakeups.subscriptions) == 2
     monkeypatch.setattr("interlock.server.subscriptions.KEPT_SECONDS", -1.0)
-    rung(stage, key, ear="third")
+    is_woken(stage, key, ear="third")
     assert len(stage.app.engine.wakeups.subscriptions) == 1
     monkeypatch.setattr("interlock.server.subscriptions.WAITERS_MAX", 0)
     answer = stage.ask("POST", "/v1/wait", {"ear": "fourth", "queues": ["default"]}, key=key)
@@ -213,7 +213,7 @@ def test_workers_are_not_counted_among_the_requests_of_a_minute(stage: Stage) ->
     assert (
         work(stage, {"command": "Claim", "worker": worker, "nonce": "n" * 16, "key": "k"}, key=key)[0]["answer"] == []
     )
-    assert not rung(stage, key)
+    assert not is_woken(stage, key)
 
 
 UNKNOWN: list[tuple[str, Any, str]] = [

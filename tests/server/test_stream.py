@@ -22,10 +22,10 @@ def listen(stage: Stage, path: str, *, key: str | None = None, **headers: str) -
 def test_a_stream_tells_what_happens_until_the_end(stage: Stage) -> None:
     job = stage.job()
     heard: list[Any] = []
-    ear = threading.Thread(target=lambda: heard.append(listen(stage, f"/v1/jobs/{job}/events")))
-    ear.start()
+    reader = threading.Thread(target=lambda: heard.append(listen(stage, f"/v1/jobs/{job}/events")))
+    reader.start()
     stage.finish(stage.claim())
-    ear.join(60)
+    reader.join(60)
     assert heard
     status, told = heard[0]
     assert (status, told) == (200, stage.get(f"/v1/jobs/{job}/events")["events"])
@@ -47,9 +47,9 @@ def test_a_stream_goes_on_where_the_last_one_ended(stage: Stage) -> None:
 def test_a_stream_ends_with_its_key(stage: Stage) -> None:
     job, key = stage.job(), stage.key("read")
     heard: list[Any] = []
-    ear = threading.Thread(target=lambda: heard.append(listen(stage, f"/v1/jobs/{job}/events", key=key)))
-    ear.start()
+    reader = threading.Thread(target=lambda: heard.append(listen(stage, f"/v1/jobs/{job}/events", key=key)))
+    reader.start()
     stage.app.send(RevokeKey(key=number(key)))
-    ear.join(60)
+    reader.join(60)
     assert heard
     assert heard[0][0] in (200, 401)

@@ -182,7 +182,7 @@ def test_a_dead_letter_has_the_six_fields_of_document_002(stage: Stage) -> None:
     assert (seen["correlation_id"], seen["correlation"], seen["trace_id"]) == ("order-7", "order-7", "t-1")
 
 
-def test_a_letter_that_nobody_ever_claimed_has_no_attempts(stage: Stage) -> None:
+def test_a_dead_letter_that_nobody_ever_claimed_has_no_attempts(stage: Stage) -> None:
     job = stage.job()
     stage.app.send(Bury(unit=parse_id(job), reason="policy_violation"))
     (letter,) = stage.get("/v1/dead-letters")["letters"]

@@ -182,13 +182,13 @@ def ask_all(url: str, pooler: Pooler, sql: str) -> list[Any]:
 
 
 def test_nothing_is_left_on_a_pooled_connection(pooled: tuple[str, Pooler]) -> None:
-    """Neither a setting, nor a prepared statement, nor an ear."""
+    """Neither a setting, nor a prepared statement, nor a listener."""
     url, pooler = pooled
     with open_engine(url, shipped()) as engine, engine.watch(["a"]):
         live(engine, "a", 5)
-        wire = engine.wakeups.channel
-        assert wire
-        wire.tell([(1, "a")])
+        sender = engine.wakeups.channel
+        assert sender
+        sender.tell([(1, "a")])
     left = "SELECT name, setting FROM pg_settings WHERE source = 'session' AND name NOT LIKE 'app.%'"
     assert ask_all(url, pooler, left) == [[]] * pooler.size
     tenants = "SELECT coalesce(current_setting('app.tenants', true), '')"
@@ -197,14 +197,14 @@ def test_nothing_is_left_on_a_pooled_connection(pooled: tuple[str, Pooler]) -> N
     assert ask_all(url, pooler, "SELECT * FROM pg_listening_channels()") == [[]] * pooler.size
 
 
-def test_a_ring_waits_for_no_disk_and_leaves_no_setting(server: str) -> None:
-    wire, ears = Notify(server, lambda: 0.0), Notify(server, lambda: 0.0)
-    ears.listen([])
-    wire.tell([(1, "a")])
-    assert ears.receive(set, 5.0) == {(1, "a")}
-    assert wire.sender
-    assert wire.sender.execute("SHOW synchronous_commit").fetchall() == [("on",)]
-    for one in (wire, ears):
+def test_a_wake_up_waits_for_no_disk_and_leaves_no_setting(server: str) -> None:
+    sender, listener = Notify(server, lambda: 0.0), Notify(server, lambda: 0.0)
+    listener.listen([])
+    sender.tell([(1, "a")])
+    assert listener.receive(set, 5.0) == {(1, "a")}
+    assert sender.sender
+    assert sender.sender.execute("SHOW synchronous_commit").fetchall() == [("on",)]
+    for one in (sender, listener):
         one.close()
 
 
@@ -256,10 +256,10 @@ def test_the_commands_of_an_operator_go_through(pooled: tuple[str, Pooler], inte
             assert done.returncode == 0, (command, done.stdout, done.stderr)
 
 
-def test_an_ear_that_hears_nothing_waits_no_longer_than_it_was_told(pooled: tuple[str, Pooler]) -> None:
+def test_a_listener_without_messages_waits_no_longer_than_it_may(pooled: tuple[str, Pooler]) -> None:
     """LISTEN does not survive a pooler, so nobody listens; a worker asks every second."""
-    wire = Notify(pooled[0], lambda: 0.0)
-    wire.listen([(1, "a")])
-    wire.tell([(1, "a")])
-    assert wire.receive(lambda: {(1, "a")}, 0.01) == set()
-    wire.close()
+    sender = Notify(pooled[0], lambda: 0.0)
+    sender.listen([(1, "a")])
+    sender.tell([(1, "a")])
+    assert sender.receive(lambda: {(1, "a")}, 0.01) == set()
+    sender.close()

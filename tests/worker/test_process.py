@@ -24,10 +24,10 @@ from interlock.worker.outcome import classify_error, classify_result
 from interlock.worker.process import KILL_AFTER, InProcess
 from tests.conftest import ROOT
 from tests.worker import chores
-from tests.worker.desk import Desk, auntil, carry_out, gone, members, pids, until
+from tests.worker.note_receiver import NoteReceiver, auntil, carry_out, gone, members, pids, until
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-Story = Callable[[InProcess, Desk], Awaitable[None]]
+Story = Callable[[InProcess, NoteReceiver], Awaitable[None]]
 Play = Callable[..., None]
 
 
@@ -45,7 +45,7 @@ def play() -> Iterator[Play]:
     async def played(story: Story, processes: int, kill_after: float) -> None:
         pool = Watched(processes, kill_after)
         try:
-            await story(pool, Desk())
+            await story(pool, NoteReceiver())
         finally:
             await pool.close()
         assert pool.children == set()
@@ -69,24 +69,24 @@ async def raised(pool: InProcess, task: Any, context: Any) -> Exception:
 def test_a_process_is_spawned_leads_a_group_and_is_used_again(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chores, "mark", "of the worker")
 
-    async def story(pool: InProcess, desk: Desk) -> None:
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
         assert pool.children == set()  # none before it is needed
-        one = await carry_out(pool, chores.who, desk.context())
+        one = await carry_out(pool, chores.who, receiver.context())
         assert one["pid"] == one["group"] == one["session"] != os.getpid()
         assert one["parent"] == os.getpid()
         assert one["mark"] == "as imported"
-        assert await carry_out(pool, chores.who_awaits, desk.context()) == one["pid"]
-        assert await carry_out(pool, chores.who, desk.context()) == one
+        assert await carry_out(pool, chores.who_awaits, receiver.context()) == one["pid"]
+        assert await carry_out(pool, chores.who, receiver.context()) == one
         assert len(pool.children) == 1
 
     play(story)
 
 
 def test_there_are_never_more_processes_than_allowed(play: Play) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
-        contexts = [desk.context(unit) for unit in range(5)]
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
+        contexts = [receiver.context(unit) for unit in range(5)]
         running = [asyncio.create_task(carry_out(pool, chores.until_cancelled, one)) for one in contexts]
-        await auntil(lambda: len(desk.later) == 2)
+        await auntil(lambda: len(receiver.later) == 2)
         for place, context in enumerate(contexts):
             assert len(pool.children) <= 2
             context.stopping.set()
@@ -98,8 +98,8 @@ def test_there_are_never_more_processes_than_allowed(play: Play) -> None:
 
 
 def test_its_output_stays_the_users(play: Play, capfd: pytest.CaptureFixture[str]) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
-        await carry_out(pool, chores.speak, desk.context())
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
+        await carry_out(pool, chores.speak, receiver.context())
 
     play(story)
     assert capfd.readouterr() == ("to stdout\n", "to stderr\n")
@@ -108,20 +108,20 @@ def test_its_output_stays_the_users(play: Play, capfd: pytest.CaptureFixture[str
 def test_a_handler_asks_its_context(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "interlock.job")
 
-    async def story(pool: InProcess, desk: Desk) -> None:
-        context = desk.context(7, numbers=[1, 2], grant={"fence": 3, "attempt": 2, "checkpoint": '{"at":0}'})
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
+        context = receiver.context(7, numbers=[1, 2], grant={"fence": 3, "attempt": 2, "checkpoint": '{"at":0}'})
         assert await carry_out(pool, chores.add, context) == {
             "sum": 3, "unit": 7, "fence": 3, "attempt": 2, "saved": {"at": 0}, "cancelled": False, "secret": "",
         }  # fmt: skip
-        assert [(one.kind, one.payload) for one in desk.later] == [
+        assert [(one.kind, one.payload) for one in receiver.later] == [
             ("progress", '{"done":0.5,"text":"half"}'),
             ("checkpoint", '{"at":1}'),
         ]
-        assert [(one.kind, one.name, one.payload) for one in desk.sent] == [
+        assert [(one.kind, one.name, one.payload) for one in receiver.sent] == [
             ("step", "sum", "3"),
             ("artifact", "sum.txt", '"3"'),
         ]
-        assert {one.held for one in desk.later + desk.sent} == {(context.held,)}  # under the lease
+        assert {one.held for one in receiver.later + receiver.sent} == {(context.held,)}  # under the lease
 
     play(story)
     (record,) = [one for one in caplog.records if one.name == "interlock.job"]
@@ -130,52 +130,52 @@ def test_a_handler_asks_its_context(play: Play, caplog: pytest.LogCaptureFixture
 
 
 def test_an_async_handler_asks_its_context(play: Play) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
-        assert await carry_out(pool, chores.add_awaits, desk.context(numbers=[1, 2])) == 3
-        assert [(one.kind, one.payload) for one in desk.sent] == [("step", "3"), ("artifact", "3")]
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
+        assert await carry_out(pool, chores.add_awaits, receiver.context(numbers=[1, 2])) == 3
+        assert [(one.kind, one.payload) for one in receiver.sent] == [("step", "3"), ("artifact", "3")]
         # What an earlier attempt did is not done again.
-        known = desk.context(numbers=[1, 2], grant={"steps": (("sum", "8"),)})
+        known = receiver.context(numbers=[1, 2], grant={"steps": (("sum", "8"),)})
         assert await carry_out(pool, chores.add_awaits, known) == 8
-        assert [one.kind for one in desk.sent[2:]] == ["artifact"]
+        assert [one.kind for one in receiver.sent[2:]] == ["artifact"]
 
     play(story)
 
 
 def test_a_note_that_is_refused_is_refused_in_the_process(play: Play) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
         for answer, kind in ((False, Stale), (Unavailable("away"), Unavailable)):
             for task in (chores.add, chores.add_awaits):
-                desk.answer = answer
-                assert type(await raised(pool, task, desk.context(numbers=[]))) is kind
+                receiver.answer = answer
+                assert type(await raised(pool, task, receiver.context(numbers=[]))) is kind
 
     play(story)
 
 
 def test_what_a_job_left_running_cannot_speak_for_the_next_one(play: Play) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
-        await carry_out(pool, chores.talk_on, desk.context(1))
-        assert await carry_out(pool, chores.hear_out, desk.context(2)) == [
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
+        await carry_out(pool, chores.talk_on, receiver.context(1))
+        assert await carry_out(pool, chores.hear_out, receiver.context(2)) == [
             "this job has ended; what it left running cannot speak for it"
         ]
-        assert desk.later == desk.sent == []
+        assert receiver.later == receiver.sent == []
 
     play(story)
 
 
 def test_a_soft_cancel_is_seen(play: Play) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
         for early in (True, False):
-            context = desk.context()
+            context = receiver.context()
             if early:
                 context.stopping.set()
-            desk.later.clear()
+            receiver.later.clear()
             running = asyncio.create_task(raised(pool, chores.until_cancelled, context))
             if not early:
-                await auntil(lambda: desk.later)
+                await auntil(lambda: receiver.later)
                 context.stopping.set()
             error = await running
             assert (type(error), str(error)) == (interlock.Cancelled, "as asked")
-            assert not (await carry_out(pool, chores.add, desk.context(numbers=[])))["cancelled"]
+            assert not (await carry_out(pool, chores.add, receiver.context(numbers=[])))["cancelled"]
         assert len(pool.children) == 1
 
     play(story)
@@ -191,9 +191,9 @@ def meaning(context: JobContext, error: BaseException) -> Any:
 
 
 def test_an_error_means_what_it_means_everywhere(play: Play) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
         for how, make in chores.ERRORS.items():
-            context = desk.context(how=how)
+            context = receiver.context(how=how)
             ours, theirs = make(), await raised(pool, chores.fail, context)
             if isinstance(ours, interlock.Snooze):
                 assert isinstance(theirs, interlock.Snooze)
@@ -210,9 +210,9 @@ def test_an_error_means_what_it_means_everywhere(play: Play) -> None:
 
 
 def test_a_result_that_is_no_json(play: Play) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
         for how in ("object", "surrogate", "function"):
-            context = desk.context(how=how)
+            context = receiver.context(how=how)
             outcome = classify_error(context.held, await raised(pool, chores.no_json, context))
             assert outcome == classify_result(context.held, chores.no_json(how))
             assert isinstance(outcome, Outcome)
@@ -223,21 +223,21 @@ def test_a_result_that_is_no_json(play: Play) -> None:
 
 
 def test_large_arguments_and_results(play: Play) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
         text = "y\n" * 5_000_000
-        assert await carry_out(pool, chores.echo, desk.context(text=text)) == text
-        error = await raised(pool, chores.large, desk.context(size=LINE_MAX))
+        assert await carry_out(pool, chores.echo, receiver.context(text=text)) == text
+        error = await raised(pool, chores.large, receiver.context(size=LINE_MAX))
         assert isinstance(error, interlock.PermanentError)
         assert "are too many" in str(error)
-        assert await carry_out(pool, chores.echo, desk.context(text="still there")) == "still there"
+        assert await carry_out(pool, chores.echo, receiver.context(text="still there")) == "still there"
         assert len(pool.children) == 1
 
     play(story)
 
 
 def test_arguments_that_do_not_fit(play: Play) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
-        error = await raised(pool, chores.echo, desk.context(text=7))
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
+        error = await raised(pool, chores.echo, receiver.context(text=7))
         assert isinstance(error, interlock.ValidationError)
         assert "`$.text`" in str(error)
 
@@ -248,9 +248,9 @@ def test_arguments_that_do_not_fit(play: Play) -> None:
 
 
 def test_a_task_of_the_script_that_was_started(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
         monkeypatch.setattr(chores.who.handler, "__module__", "__main__")
-        error = await raised(pool, chores.who, desk.context())
+        error = await raised(pool, chores.who, receiver.context())
         assert isinstance(error, interlock.PermanentError)
         assert "task 'who' runs in a process of its own" in str(error)
         assert "interlock worker module:app" in str(error)
@@ -260,17 +260,17 @@ def test_a_task_of_the_script_that_was_started(play: Play, monkeypatch: pytest.M
 
 
 def test_a_task_that_no_name_leads_to(play: Play) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
-        error = await raised(pool, chores.hidden(), desk.context())
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
+        error = await raised(pool, chores.hidden(), receiver.context())
         assert isinstance(error, interlock.PermanentError)
         assert "its app is defined where none can" in str(error)
         task = chores.gone_in_the_child()
         del chores.app.tasks[task.name]
-        error = await raised(pool, task, desk.context())
+        error = await raised(pool, task, receiver.context())
         assert isinstance(error, interlock.PermanentError)
         assert "did not find it by importing tests.worker.chores:app" in str(error)
         assert "this app has no task 'made_up'" in str(error)
-        assert await carry_out(pool, chores.echo, desk.context(text="still there")) == "still there"
+        assert await carry_out(pool, chores.echo, receiver.context(text="still there")) == "still there"
 
     play(story)
 
@@ -289,11 +289,11 @@ def test_a_task_that_no_name_leads_to(play: Play) -> None:
     ],
 )
 def test_a_process_that_dies_is_named_and_replaced(play: Play, how: str, text: str) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
-        before = await carry_out(pool, chores.who, desk.context())
-        error = await raised(pool, chores.die, desk.context(how=how))
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
+        before = await carry_out(pool, chores.who, receiver.context())
+        error = await raised(pool, chores.die, receiver.context(how=how))
         assert (type(error), str(error)) == (interlock.TransientError, f"the process of this handler {text}")
-        after = await carry_out(pool, chores.who, desk.context())
+        after = await carry_out(pool, chores.who, receiver.context())
         assert before["pid"] != after["pid"]
         assert len(pool.children) == 1
 
@@ -301,14 +301,14 @@ def test_a_process_that_dies_is_named_and_replaced(play: Play, how: str, text: s
 
 
 def test_a_process_that_dies_takes_its_group_along_and_is_replaced_when_idle(play: Play, tmp_path: Path) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
-        grandchild = await carry_out(pool, chores.leave_behind, desk.context(folder=str(tmp_path)))
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
+        grandchild = await carry_out(pool, chores.leave_behind, receiver.context(folder=str(tmp_path)))
         (child,) = pool.children
         assert not gone(grandchild)
         os.kill(child.group, signal.SIGKILL)
         assert await asyncio.shield(child.exited) == -signal.SIGKILL
         await auntil(lambda: gone(grandchild))
-        assert (await carry_out(pool, chores.who, desk.context()))["pid"] != child.group
+        assert (await carry_out(pool, chores.who, receiver.context()))["pid"] != child.group
         assert child not in pool.children
 
     play(story)
@@ -316,8 +316,8 @@ def test_a_process_that_dies_takes_its_group_along_and_is_replaced_when_idle(pla
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets an ordinary process be a reaper")
 def test_a_worker_that_is_the_init_of_a_container_reaps(play: Play, tmp_path: Path) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
-        grandchild = await carry_out(pool, chores.leave_behind, desk.context(folder=str(tmp_path)))
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
+        grandchild = await carry_out(pool, chores.leave_behind, receiver.context(folder=str(tmp_path)))
         (child,) = pool.children
         os.kill(child.group, signal.SIGKILL)
         await auntil(lambda: not Path(f"/proc/{grandchild}").exists())
@@ -336,8 +336,8 @@ def test_a_worker_that_is_the_init_of_a_container_reaps(play: Play, tmp_path: Pa
 def test_a_timeout_ends_the_group(play: Play, tmp_path: Path, how: str, kill_after: float) -> None:
     """A process, or the child of one, that does not listen is killed; one that does has time to tidy up."""
 
-    async def story(pool: InProcess, desk: Desk) -> None:
-        running = asyncio.create_task(raised_in_time(pool, desk.context(folder=str(tmp_path), how=how)))
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
+        running = asyncio.create_task(raised_in_time(pool, receiver.context(folder=str(tmp_path), how=how)))
         await auntil(Path(tmp_path, "there").exists)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -349,7 +349,7 @@ def test_a_timeout_ends_the_group(play: Play, tmp_path: Path, how: str, kill_aft
         assert (Path(tmp_path, "tidied").exists(), Path(tmp_path, "grandchild tidied").exists()) == (
             (how == "neat",) * 2
         )
-        assert await carry_out(pool, chores.echo, desk.context(text="another one")) == "another one"
+        assert await carry_out(pool, chores.echo, receiver.context(text="another one")) == "another one"
 
     play(story, kill_after=kill_after)
 
@@ -359,8 +359,8 @@ async def raised_in_time(pool: InProcess, context: Any) -> Any:
 
 
 def test_who_cannot_wait_kills_at_once(play: Play, tmp_path: Path) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
-        running = asyncio.create_task(raised_in_time(pool, desk.context(folder=str(tmp_path), how="deaf")))
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
+        running = asyncio.create_task(raised_in_time(pool, receiver.context(folder=str(tmp_path), how="deaf")))
         await auntil(Path(tmp_path, "there").exists)
         running.cancel()
         await asyncio.sleep(0)
@@ -373,11 +373,11 @@ def test_who_cannot_wait_kills_at_once(play: Play, tmp_path: Path) -> None:
 
 
 def test_a_pool_that_is_closed_leaves_nothing(play: Play, tmp_path: Path) -> None:
-    async def story(pool: InProcess, desk: Desk) -> None:
-        running = asyncio.create_task(raised(pool, chores.hang, desk.context(folder=str(tmp_path), how="plain")))
+    async def story(pool: InProcess, receiver: NoteReceiver) -> None:
+        running = asyncio.create_task(raised(pool, chores.hang, receiver.context(folder=str(tmp_path), how="plain")))
         await auntil(Path(tmp_path, "there").exists)
         (tmp_path / "idle").mkdir()
-        await carry_out(pool, chores.leave_behind, desk.context(folder=str(tmp_path / "idle")))
+        await carry_out(pool, chores.leave_behind, receiver.context(folder=str(tmp_path / "idle")))
         await pool.close()
         await auntil(lambda: all(map(gone, [*pids(tmp_path), *pids(tmp_path / "idle")])))
         assert "was ended by SIGTERM" in str(await running)
@@ -396,7 +396,7 @@ def test_five_seconds_are_given() -> None:
 
 @pytest.mark.parametrize("how", ["idle", "plain", "deaf", "blocked"])
 def test_a_process_and_its_group_end_with_their_worker(tmp_path: Path, how: str) -> None:
-    words = [sys.executable, "-m", "tests.worker.desk", str(tmp_path), how]
+    words = [sys.executable, "-m", "tests.worker.note_receiver", str(tmp_path), how]
     with subprocess.Popen(words, cwd=ROOT) as worker:
         try:
             until(Path(tmp_path, "there").exists)

@@ -18,7 +18,7 @@ from interlock.store.sqlite import MEMORY
 from interlock.worker.loop import Worker
 from interlock.worker.process import InProcess
 from tests.store.databases import KINDS, fresh_postgres
-from tests.worker.desk import PATIENCE, auntil, gone, pids, until
+from tests.worker.note_receiver import PATIENCE, auntil, gone, pids, until
 from tests.worker.test_origin import OUTSIDE, assert_made_by
 
 Story = Callable[[Any], Awaitable[None]]

@@ -17,7 +17,7 @@ from interlock.worker.context import JobContext
 from interlock.worker.process import InProcess
 from interlock.worker.tracebacks import format_traceback
 from tests.worker import chores
-from tests.worker.desk import Desk, carry_out
+from tests.worker.note_receiver import NoteReceiver, carry_out
 from tests.worker.stage import PATIENCE, error, opened, until, working
 
 KEY = f"ilk_1_4r1_{'ab' * 32}"
@@ -104,7 +104,7 @@ def desk_run() -> Callable[[Any], BaseException]:
         async def story() -> BaseException:
             pool = InProcess(1)
             try:
-                await carry_out(pool, task, Desk().context())
+                await carry_out(pool, task, NoteReceiver().context())
             except Exception as raised:
                 return raised
             finally:

@@ -44,7 +44,7 @@ def confirmed(stage: Stage, token: str, key: str | None = None, **wanted: Any) -
     return stage.ask("POST", REQUEUE, {"filter": wanted, "confirm": token}, key=key)
 
 
-def test_letters_are_found_by_what_they_say(stage: Stage) -> None:
+def test_dead_letters_are_found_by_what_they_say(stage: Stage) -> None:
     clock = Clock(stage)
     dead(stage, "mail", reason_code="parse_error", stage="input")
     clock.now += 10 * SECOND
@@ -65,7 +65,7 @@ def test_letters_are_found_by_what_they_say(stage: Stage) -> None:
     assert stage.get("/v1/dead-letters", key=stage.foreign)["letters"] == []
 
 
-def test_letters_are_paged_the_last_one_first(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letters_are_paged_the_newest_first(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     dead(stage, *(f"t{n % 5}" for n in range(23)))
     monkeypatch.setattr(stored, "CHUNK", 4)
     monkeypatch.setattr(stored, "LOOKED_MOST", 8)
@@ -132,7 +132,7 @@ def test_a_large_order_is_carried_out_in_parts(stage: Stage, monkeypatch: pytest
     assert (count(stage), preview(stage)["count"]) == (50, 0)
 
 
-def test_a_letter_and_its_unit_have_the_traceback(stage: Stage) -> None:
+def test_a_dead_letter_and_its_unit_have_the_traceback(stage: Stage) -> None:
     dead(stage, "mail", traceback="Traceback: in mail")
     dead(stage, "ship", traceback=f"Traceback: in ship{'x' * 10_000}the end")
     dead(stage, "plain")

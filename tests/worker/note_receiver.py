@@ -19,7 +19,7 @@ from tests.worker import chores
 PATIENCE = 60.0  # seconds until a test gives up; none waits so long
 
 
-class Desk:
+class NoteReceiver:
     """Takes every note, and answers it."""
 
     def __init__(self) -> None:
@@ -93,11 +93,11 @@ def pids(folder: Path) -> list[int]:
 
 
 async def main(folder: str, how: str) -> None:
-    desk, pool = Desk(), InProcess(1)
+    receiver, pool = NoteReceiver(), InProcess(1)
     if how == "idle":
-        await carry_out(pool, chores.leave_behind, desk.context(folder=folder))
+        await carry_out(pool, chores.leave_behind, receiver.context(folder=folder))
         await asyncio.sleep(600)
-    await carry_out(pool, chores.hang, desk.context(folder=folder, how=how))
+    await carry_out(pool, chores.hang, receiver.context(folder=folder, how=how))
 
 
 if __name__ == "__main__":
