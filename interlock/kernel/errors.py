@@ -24,7 +24,7 @@ class NoVerdict(Refused):
 
 
 class NotWanted(InterlockError):
-    """A word that nobody waits for, or that this person may not give; nothing was changed by it."""
+    """A decision or signal that nobody waits for, or that this person may not give; nothing was changed."""
 
 
 class Unknown(InterlockError):
@@ -32,7 +32,7 @@ class Unknown(InterlockError):
 
 
 class UnknownLifecycle(Unknown):
-    """A unit of a lifecycle that this program was not told of; others may know it."""
+    """A unit of a lifecycle that this program does not know; other programs may know it."""
 
 
 class ValidationError(InterlockError):
@@ -83,19 +83,19 @@ class BadLifecycle(InterlockError):
 
 
 class StoreError(InterlockError):
-    """The database said no: the open transaction is lost, whatever its commands had come to."""
+    """The database refused or failed: the open transaction is rolled back, with all its commands."""
 
 
 class Corrupt(StoreError):
-    """What was to be written, or what is there already, breaks the law that the database keeps."""
+    """What was to be written, or what is there already, breaks a rule that the database enforces."""
 
 
 class Contended(StoreError):
-    """Other transactions were in the way; nothing was changed, and the same command may be sent again."""
+    """A conflict with other transactions; nothing was changed, and the same command may be sent again."""
 
 
 class TooSlow(StoreError):
-    """A question took longer than it may and was stopped; asked again it would take as long again."""
+    """A query took longer than its limit and was stopped; the same query would take as long again."""
 
 
 class Unavailable(StoreError):
