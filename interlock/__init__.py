@@ -4,6 +4,7 @@ from interlock.client.agents import Agent, AgentRun
 from interlock.client.app import App, open  # noqa: A004
 from interlock.client.budgets import budget
 from interlock.client.children import child
+from interlock.client.ci_runs import CiRun
 from interlock.client.context import AgentContext, Context
 from interlock.client.exceptions import (
     Cancelled,
@@ -32,7 +33,7 @@ from interlock.kernel.errors import InterlockError, LeaseConflictError, Permanen
 
 __version__ = "0.1.0"
 __all__ = [
-    "Agent", "AgentContext", "AgentRun", "App", "Cancelled", "Context", "Drift", "Failed",
+    "Agent", "AgentContext", "AgentRun", "App", "Cancelled", "CiRun", "Context", "Drift", "Failed",
     "InterlockError", "Job", "LeaseConflictError", "NoAnswer", "NoSignal", "NotDone", "Outage", "PermanentError",
     "Reject", "Rejected", "Result", "Retry", "Run", "Snooze", "StillWaiting", "Task", "TransientError",
     "ValidationError", "Workflow", "Workstream", "WorkstreamRun", "approval", "budget", "child", "counted",

@@ -16,7 +16,7 @@ from interlock.git import GitError
 from interlock.kernel.commands import Cancel
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
-from interlock.plugins.ci.config import CiRun
+from interlock.plugins.ci.config import CiTerms
 from interlock.plugins.ci.options import JOB, RUN
 from interlock.plugins.ci.orders import PlanOrder
 from interlock.plugins.ci.queries import CiRunRow, read_ci_plan
@@ -75,7 +75,7 @@ def start_again(
     order = PlanOrder(run=0, commit=commit, branch=branch, again=run.unit, from_jobs=from_jobs)
     options = LocalOptions(
         order=order, at_once=at_once or os.cpu_count() or 1, sandbox=sandbox, labels=run.labels,
-        terms=msgspec.convert(plan.run, CiRun), retry_of=run.unit, json=json,
+        terms=msgspec.convert(plan.run, CiTerms), retry_of=run.unit, json=json,
     )  # fmt: skip
     if code := run_locally(local, options):
         raise typer.Exit(code)

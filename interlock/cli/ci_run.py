@@ -20,7 +20,7 @@ from interlock.kernel.commands import Cancel, Plan, Submit
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.plugins.ci.checkout import find_ignored, find_notices, read_config_files, take_snapshot
-from interlock.plugins.ci.config import CiRun
+from interlock.plugins.ci.config import CiTerms
 from interlock.plugins.ci.options import RUN
 from interlock.plugins.ci.orders import PlanOrder, make_plan_job, make_run
 from interlock.plugins.ci.queries import CiJobRow, CiRunRow, list_ci_jobs, read_ci_run
@@ -48,20 +48,20 @@ class LocalOptions:
     at_once: int
     sandbox: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
-    terms: CiRun = field(default_factory=CiRun)
+    terms: CiTerms = field(default_factory=CiTerms)
     retry_of: int | None = None
     json: bool = False
 
 
 def snapshot_tree(
     local: LocalCi, *, branch: str | None, tracked: bool, quiet: bool
-) -> tuple[str, CiRun, dict[str, str]]:
+) -> tuple[str, CiTerms, dict[str, str]]:
     """Return the working tree as a commit, what its config says of runs, and the labels of a run of it.
 
     What is wrong with the config is told by the plan, so nothing of it is refused here.
     """
     snapshot = take_snapshot(local.checkout, tracked=tracked)
-    terms = CiRun()
+    terms = CiTerms()
     with suppress(InterlockError):
         files, ignored = read_config_files(local.checkout, snapshot), find_ignored(local.checkout, snapshot)
         terms = find_config(files, snapshot.tree, ignored)[0].run

@@ -1,14 +1,19 @@
 """Transcripts, decisions and meters of agent runs, as response shapes."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from interlock.client.durations import format_time
 from interlock.kernel.budgets import format_amount, present_amount
 from interlock.kernel.commands import MeterStatus
-from interlock.plugins.agents.transcripts import TranscriptEntry
+from interlock.plugins.agents.transcripts import TranscriptEntry, read_transcript
+
+if TYPE_CHECKING:
+    from interlock.client.app import App
+
+PAGE = 500  # entries that are read together
 
 
 class MeterResponse(msgspec.Struct):
@@ -50,6 +55,14 @@ def describe_entry(entry: TranscriptEntry) -> TranscriptEntryResponse:
     if entry.usage is not None:
         given["usage"] = {name: present_amount(name, used) for name, used in entry.usage.items()}
     return TranscriptEntryResponse(**given)
+
+
+def read_all_entries(app: "App", unit: int) -> list[TranscriptEntry]:
+    """Reads the transcript of an agent run, a page at a time."""
+    entries: list[TranscriptEntry] = []
+    while page := app.read(read_transcript, unit, len(entries), PAGE):
+        entries += page
+    return entries
 
 
 def render_usage(usage: dict[str, int] | None) -> str:

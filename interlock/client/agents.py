@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from interlock.client.agent_records import TranscriptEntryResponse, describe_entry, read_all_entries
 from interlock.client.async_pairs import Call, verb
 from interlock.client.blobs import unpack
 from interlock.client.budgets import RunBudget, check_budget, describe_caps, list_meters
@@ -18,8 +19,9 @@ from interlock.client.tasks import Task
 from interlock.core.effective_policy import option_of
 from interlock.kernel.budgets import Cap, present_amount
 from interlock.kernel.commands import LOCAL, Decide, Fork, MeterStatus, Standing, Submit, Work
-from interlock.kernel.errors import InterlockError
+from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Category
+from interlock.plugins.agents.governance import RunDecision, read_decision
 from interlock.plugins.agents.options import JOB, NAME, RUN, AgentOptions, check_agent
 from interlock.plugins.agents.queries import read_agent_steps, read_meters_of_run
 from interlock.store.queries.views import UnitSummary, View, children_of, view
@@ -95,6 +97,21 @@ class AgentRun(Run):
         """How much of something it may use still; None if there is no cap."""
         meter = next((meter for meter in self.read_meters() if meter.name == name), None)
         return None if meter is None or meter.hard is None else present_amount(name, max(0, meter.hard - meter.used))
+
+    def transcript(self) -> list[TranscriptEntryResponse]:
+        """Tells what became of it, in order: phases, steps with what they used, questions, answers, ends."""
+        return [describe_entry(entry) for entry in read_all_entries(self.app, self.unit)]
+
+    def decision(self, *, strict: bool = False) -> RunDecision:
+        """Decides about it by what is recorded alone: `decision` is PASS or FAIL, with `reasons` and a `hash`.
+
+        Raises:
+            Unknown: there is no such agent run.
+        """
+        decided: RunDecision | None = self.app.read(read_decision, self.unit, strict)
+        if decided is None:
+            raise Unknown(f"{self.id} is no agent run")
+        return decided
 
     def read_meters(self) -> list[MeterStatus]:
         """Reads what it has used and may use, by name; a cap of something that it has not used is among them."""

@@ -16,6 +16,7 @@ from interlock.client.backend import Backend, find_tenant, is_far, open_far, ope
 from interlock.client.blobs import pack, pack_apart
 from interlock.client.budgets import RunBudget
 from interlock.client.caller_transaction import CallerTransaction
+from interlock.client.ci_runs import CiRun
 from interlock.client.durations import Length
 from interlock.client.feed import EventFilter, Feed
 from interlock.client.inbox import Inbox
@@ -56,7 +57,11 @@ A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-RUNS: dict[str, type[Run]] = {"workstream": WorkstreamRun, "agent_run": AgentRun}  # by how their ids begin
+RUNS: dict[str, type[Run]] = {
+    "workstream": WorkstreamRun,
+    "agent_run": AgentRun,
+    "ci_run": CiRun,
+}  # by how their ids begin
 
 
 class App:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import interlock
 from interlock.audit.laws import audit
 from interlock.kernel.lifecycle import Category
 from interlock.store.queries.views import Filter, events_of, listing
@@ -93,6 +94,26 @@ def test_what_is_printed_for_people(tmp_path: Path) -> None:
     why = say("why", "lint").out.splitlines()
     assert why[0] == "reason    nothing differs from 'main', so everything is planned"
     assert why[1] == "last      lint: the step 'style' ended with exit code 4: bad style"
+
+
+def test_a_program_sees_a_run_as_the_command_line_does(tmp_path: Path) -> None:
+    config = """
+jobs:
+  unit: {steps: [mkdir out, cp report.xml out/x.xml], reports: {junit: "out/*.xml"}, artifacts: [{name: out, paths: ["out/**"]}]}
+  last: {needs: [unit], steps: ["true"]}
+"""
+    report = '<testsuite><testcase name="a"/></testsuite>'
+    place = make_repository(tmp_path / "shop", config, {"report.xml": report})
+    shown = json.loads(ci(place)("run", "--json").out)
+    with open_runs(place) as app:
+        run = app.run(shown["id"])
+        assert isinstance(run, interlock.CiRun)
+        assert (run.outcome, run.jobs) == ("success", {"unit": "SUCCEEDED", "last": "SUCCEEDED"})
+        assert run.plan is not None
+        assert run.plan.hash == shown["plan_hash"]
+        assert ([test.name for test in run.tests], [artifact.name for artifact in run.artifacts]) == (["a"], ["out"])
+        with pytest.raises(interlock.InterlockError, match=f"interlock ci rerun {run.id}"):
+            run.rerun()
 
 
 def test_an_artifact_is_unpacked_as_it_was(tmp_path: Path) -> None:

@@ -260,5 +260,9 @@ def test_an_agent_run_that_has_ended_is_done_again_from_the_beginning(stage: Sta
     again = run.rerun(by="ann", reason="once more")
     assert (isinstance(again, interlock.AgentRun), again.wait(), asked) == (True, "it is done", ["it", "it"])
     assert stage.app.run(again.id).steps == {"think": None}
+    assert [entry.name for entry in again.transcript() if entry.what == "step"] == ["think"]
+    decided = again.decision(strict=True)
+    assert (decided.run, decided.state, decided.decision) == (again.id, "complete", "FAIL")
+    assert "RUN_NOT_VALIDATED" in decided.reasons
     with pytest.raises(InterlockError, match="is rerun as a whole"):
         run.rerun(failed=True)

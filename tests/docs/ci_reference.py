@@ -21,7 +21,7 @@ version cannot serve them. A file has at most 1 MiB and 500 jobs, a matrix 256 c
 """
 PARTS = {
     "The file": config.CiConfig, "`on`": config.CiEvents, "`on.push`, `on.pull_request`": config.CiTrigger,
-    "`on.schedule`": config.CiSchedule, "`run`": config.CiRun, "A job": config.CiJob, "A step": config.CiStep,
+    "`on.schedule`": config.CiSchedule, "`run`": config.CiTerms, "A job": config.CiJob, "A step": config.CiStep,
     "`when`": config.CiWhen, "`artifacts`": config.CiArtifact, "`reports`": config.CiReports,
     "`retries`": config.CiRetries, "`gate`": config.CiGate,
 }  # fmt: skip

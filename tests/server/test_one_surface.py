@@ -164,6 +164,15 @@ def test_a_workstream_has_its_own_members_besides(stage: Stage) -> None:
     assert [shape(one) for one in listed] == [shape(one) for one in stage.get("/v1/runs")["runs"]]
 
 
+def test_an_agent_run_and_a_ci_run_have_their_own_members_besides(stage: Stage) -> None:
+    agent = stage.app.run(AGENT_RUN(stage))
+    own = ("steps", "spent", "left", "transcript", "resume", "fork", "decision")
+    assert [member for member in own if not hasattr(agent, member)] == []
+    ci = stage.app.run(CI_RUN(stage))
+    assert [member for member in ("plan", "jobs", "artifacts", "tests", "rerun") if not hasattr(ci, member)] == []
+    assert (ci.plan, ci.jobs, ci.artifacts, ci.tests) == (None, {}, [], []), "it was never planned"
+
+
 def test_every_handle_of_the_sdk_has_the_same_members(stage: Stage) -> None:
     for name, kind in KINDS.items():
         unit = kind.make(stage)

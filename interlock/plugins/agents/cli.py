@@ -8,7 +8,13 @@ import typer
 
 from interlock.cli.options import DEFAULT, Actor, Tenant, Url, find_unit, get_actor, open_app
 from interlock.cli.output import FINDING, Json, print_json, print_line, print_table, write_file
-from interlock.client.agent_records import describe_entry, describe_meter, render_transcript, render_usage
+from interlock.client.agent_records import (
+    describe_entry,
+    describe_meter,
+    read_all_entries,
+    render_transcript,
+    render_usage,
+)
 from interlock.client.agent_watch import AgentProgress, read_agent_progress
 from interlock.client.agents import AgentRun
 from interlock.client.app import App
@@ -21,7 +27,7 @@ from interlock.plugins.agents.cassettes import encode_cassette, read_cassette
 from interlock.plugins.agents.governance import PASS, read_decision
 from interlock.plugins.agents.options import RUN
 from interlock.plugins.agents.queries import read_agent_steps
-from interlock.plugins.agents.transcripts import TranscriptEntry, read_transcript
+from interlock.plugins.agents.transcripts import TranscriptEntry
 from interlock.store.connection import Connection
 from interlock.store.queries.views import read_summary, view
 
@@ -47,7 +53,6 @@ def test_{run}_goes_as_it_was_recorded() -> None:
         stage.replay(Path(__file__).with_name("{run}.jsonl"))
 """
 VALUE_SHOWN = 120  # characters of a value in a table
-PAGE = 500  # entries that are read together
 WHY = "Why; kept with the event."
 Reason = Annotated[str, typer.Option("--reason", help=WHY)]
 Caps = Annotated[
@@ -204,14 +209,6 @@ def show_transcript(run: RunId, out: Out = None, tenant: Tenant = 1, db: Url = D
         print_json({"id": format_id(RUN, unit), "entries": [describe_entry(entry) for entry in entries]})
     else:
         print_table(("AT", "WHAT", "NAME", "BY", "VALUE", "USED"), [make_entry_row(entry) for entry in entries])
-
-
-def read_all_entries(client: App, unit: int) -> list[TranscriptEntry]:
-    """Read a transcript, a page at a time."""
-    entries: list[TranscriptEntry] = []
-    while page := client.read(read_transcript, unit, len(entries), PAGE):
-        entries += page
-    return entries
 
 
 def make_entry_row(entry: TranscriptEntry) -> list[str]:

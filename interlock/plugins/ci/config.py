@@ -170,7 +170,7 @@ class CiEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = ()
 
 
-class CiRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CiTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What holds for a run as a whole."""
 
     timeout: Annotated[str, ConfigKey(LengthReader("1s", "7d"), "How long it may take.")] = "6h"
@@ -196,7 +196,7 @@ class CiConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on: Annotated[
         CiEvents | None, ConfigKey(RecordReader(CiEvents, "on"), "What starts a run; pushes and pull requests.")
     ] = None
-    run: Annotated[CiRun, ConfigKey(RecordReader(CiRun, "run"), "What holds for a run as a whole.")] = CiRun()
+    run: Annotated[CiTerms, ConfigKey(RecordReader(CiTerms, "run"), "What holds for a run as a whole.")] = CiTerms()
     env: Annotated[dict[str, str], ConfigKey(ENV, "Variables of all jobs.")] = {}
 
 

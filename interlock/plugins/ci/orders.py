@@ -6,7 +6,7 @@ import msgspec
 
 from interlock.kernel.commands import Work
 from interlock.kernel.durations import microseconds
-from interlock.plugins.ci.config import CiJob, CiRun
+from interlock.plugins.ci.config import CiJob, CiTerms
 from interlock.plugins.ci.options import JOB, NOBODY, RUN, CiOptions, encode_options
 from interlock.plugins.ci.planner import PlannedCiJob
 
@@ -48,7 +48,7 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reuse: Reuse | None = None
 
 
-def make_run(queue: str, terms: CiRun, labels: Mapping[str, str], retry_of: int | None = None) -> Work:
+def make_run(queue: str, terms: CiTerms, labels: Mapping[str, str], retry_of: int | None = None) -> Work:
     """Returns the work of a run that no forge is told of."""
     return Work(
         task=RUN_TASK, lifecycle=RUN, queue=queue, labels=msgspec.json.encode(labels).decode(), retry_of=retry_of,
@@ -58,7 +58,7 @@ def make_run(queue: str, terms: CiRun, labels: Mapping[str, str], retry_of: int 
     )  # fmt: skip
 
 
-def make_plan_job(queue: str, order: PlanOrder, terms: CiRun) -> Work:
+def make_plan_job(queue: str, order: PlanOrder, terms: CiTerms) -> Work:
     """Returns the work of planning a run."""
     return Work(
         task=PLAN_TASK, queue=queue, input=encode_input("order", order), attempts=2,
