@@ -146,13 +146,13 @@ def install_paths(database: Connection, lifecycles: Sequence[Lifecycle], lifecyc
         database.many(RETIRE_PATH, moved)
     fresh = [path for path_id, path in wanted.items() if path_id not in known]
     if fresh:
-        database.many(INSERT_PATH, [make_row(path) for path in fresh])
+        database.many(INSERT_PATH, [make_path_row(path) for path in fresh])
     if fresh or moved:
         database.rows("DELETE FROM command_path WHERE lifecycle = :name", {"name": lifecycle.name})
         database.many(INSERT_COMMAND, [describe_path(path) for path in wanted.values()])
 
 
-def make_row(path: TransitionPath) -> dict[str, Any]:
+def make_path_row(path: TransitionPath) -> dict[str, Any]:
     return {"id": path.id, "told": path.text, "digest": path.digest}
 
 
@@ -169,7 +169,7 @@ def make_path(database: Connection, path: TransitionPath) -> None:
     """A forced path is listed when somebody takes it: there are too many that nobody ever takes."""
     if not database.rows("SELECT 1 FROM transition_path WHERE id = :id", {"id": path.id}):
         lists = "SELECT list_forced_path(:id, :told, :digest)" if database.name == "postgres" else INSERT_PATH
-        database.rows(lists, make_row(path))
+        database.rows(lists, make_path_row(path))
 
 
 def refuse_if_live(database: Connection, lifecycle: Lifecycle, gone: list[dict[str, Any]]) -> None:

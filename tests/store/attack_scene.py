@@ -269,7 +269,7 @@ class Scene:
         return [act, *units] if self.pg else [*units, act]
 
     def list_path(self, path: Path, **changes: Any) -> str:
-        row = {**migrate.make_row(path), **changes}
+        row = {**migrate.make_path_row(path), **changes}
         return f"INSERT INTO transition_path ({', '.join(row)}) VALUES ({', '.join(self.literal(v) for v in row.values())})"
 
 

@@ -165,7 +165,7 @@ def functions() -> Iterator[Attack]:
     listing = "SELECT list_forced_path({id}, {told}, {digest})"
 
     def listed(s: Scene, path: Path) -> list[str]:
-        return [listing.format(**{name: s.literal(v) for name, v in migrate.make_row(path).items()})]
+        return [listing.format(**{name: s.literal(v) for name, v in migrate.make_path_row(path).items()})]
 
     yield Attack("a forced path listed by a program", lambda s: listed(s, s.forced), app=DENIED, owner=NOTHING)
     yield Attack(

@@ -94,7 +94,7 @@ def unlisted(source: str, trigger: str, target: str, **changes: Any) -> Path:
 
 def list_path(database: Connection, path: Path) -> None:
     """As only the owner may."""
-    insert(database, "transition_path", **migrate.make_row(path))
+    insert(database, "transition_path", **migrate.make_path_row(path))
 
 
 def place_of(database: Connection, unit: int) -> dict[str, Any]:

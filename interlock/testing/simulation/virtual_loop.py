@@ -51,7 +51,7 @@ class VirtualLoop(BaseEventLoop):
         super().__init__()
         self.now = 0.0
         self.set_debug(False)
-        self.set_task_factory(make_task)  # type: ignore[arg-type]
+        self.set_task_factory(make_process_task)  # type: ignore[arg-type]
         self.broken: list[BaseException] = []
         self.set_exception_handler(self.note)
 
@@ -118,7 +118,7 @@ class VirtualLoop(BaseEventLoop):
         process.kept = []
 
 
-def make_task(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any) -> Any:
+def make_process_task(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any) -> Any:
     """A task belongs to the process that began it."""
     task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
     context = options.get("context")
