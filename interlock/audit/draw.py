@@ -6,6 +6,7 @@ triggers, who may fire them, and what is asked before. A state that was passed h
 taken is thick, so that the drawing is read without colours too.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from unicodedata import east_asian_width
@@ -15,6 +16,7 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 
 CHARACTER = 7.6  # width of a letter of the font, which is monospaced
 BEFORE_TEXT, AFTER_TEXT = 25, 12
+HINT = re.compile("<title>[^<]*</title>")
 ROUND = 8.0  # radius of a corner
 ENDS = (Category.SUCCESS, Category.FAILURE, Category.CANCELLED, Category.DEAD, Category.CLOSED)
 
@@ -46,12 +48,13 @@ def make_tip(name: str) -> str:
 
 def draw_lifecycle(
     lifecycle: Lifecycle, *, lit: str | None = None, taken: Mapping[tuple[str, str], int] | None = None,
-    styled: bool = True,
+    styled: bool = True, hints: bool = True,
 ) -> str:  # fmt: skip
     """Draws a lifecycle.
 
     `lit` is the state in which something is now; `taken` are the transitions that it has made, with how often each.
-    A drawing that is not `styled` takes its colours from the style sheet of its page.
+    A drawing that is not `styled` takes its colours from the style sheet of its page. Without `hints` nothing tells
+    what a state or a transition is about: for a page with many drawings.
     """
     passed = dict(taken or {})
     layout = lay_out_lifecycle(lifecycle)
@@ -68,7 +71,8 @@ def draw_lifecycle(
     for name, state in lifecycle.states.items():
         marks = [state.category.value, *(["lit"] if name == lit else []), *(["passed"] if name in visited else [])]
         parts.append(draw_state(name, state.about, " ".join(marks), layout.boxes[name]))
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    drawing = "\n".join([*parts, "</svg>"]) + "\n"
+    return drawing if hints else HINT.sub("", drawing)
 
 
 def lay_out_lifecycle(lifecycle: Lifecycle) -> Layout:

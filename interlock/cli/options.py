@@ -63,6 +63,7 @@ FILTERS: dict[str, Any] = {
     "queue": Annotated[str | None, typer.Option("--queue", help="Only in this queue.")],
     "key": Annotated[str | None, typer.Option("--key", help="Only with this idempotency key.")],
     "correlation": Annotated[str | None, typer.Option("--correlation", help="Only with this correlation id.")],
+    "error": Annotated[str | None, typer.Option("--error", help="Only those whose last error begins with this.")],
     "worker": Annotated[str | None, typer.Option("--worker", help="Only those that this worker holds, by its name.")],
     "parent": Annotated[str | None, typer.Option("--parent", metavar="ID", help="Only children of this job or run.")],
 }

@@ -122,7 +122,7 @@ def make_graph(tree: TreeSnapshot, boxes_max: int = BOXES_MAX) -> Graph:
     for node in tree.nodes:
         name, state = make_labels(tree, node)
         hint = " · ".join(word for word in (node.id, node.task, node.state, node.waits_for) if word)
-        boxes[str(node.unit)] = GraphBox(name, state, node.category, hint, node.id)
+        boxes[str(node.unit)] = GraphBox(name, state, node.shown_category, hint, node.id)
     return Graph(boxes, {(str(source), str(target)): need for source, target, need in edges})
 
 

@@ -82,6 +82,7 @@ class JobFilter(TypedDict, total=False):
     queue: str | None
     key: str | None
     correlation: str | None
+    error: str | None  # with which the last error begins
     worker: str | None  # the name of the worker that holds it
     parent: int | str | None
     reason_code: str | None  # these three are of dead letters alone
@@ -107,7 +108,7 @@ def make_filter(
     Parameters:
         known: the lifecycles that may be named, each with its states.
         status: the same as `state`.
-        fields: task, queue, key, correlation: text; parent: the number of a job.
+        fields: task, queue, key, correlation, error: text; parent: the number of a job.
     """
     if lifecycle is not None:
         check_value("lifecycle", lifecycle, known)

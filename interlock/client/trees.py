@@ -48,6 +48,11 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
     def settled(self) -> bool:
         return self.category in SETTLED
 
+    @property
+    def shown_category(self) -> str:
+        """Returns the category that it is shown with: of what is closed, that in which it had ended."""
+        return self.outcome or self.category if self.category == Category.CLOSED else self.category
+
 
 class TreeSnapshot(msgspec.Struct, frozen=True):
     """A tree at an instant, a parent before its children and these by age."""

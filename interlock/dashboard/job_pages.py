@@ -13,7 +13,7 @@ from interlock.client.timelines import WIDTH, list_attempts, list_leases
 from interlock.client.why import Why, explain
 from interlock.dashboard.decisions import read_refusal
 from interlock.dashboard.pages import MovedPage, PageRequest
-from interlock.dashboard.panels import find_standing, list_live_states, make_tabs, make_timeline
+from interlock.dashboard.panels import find_shown_category, find_standing, list_live_states, make_tabs, make_timeline
 from interlock.dashboard.values import FoldedValue, read_folded_detail
 from interlock.kernel.approvals import VERDICTS
 from interlock.kernel.commands.operators import REASONS
@@ -36,7 +36,7 @@ from interlock.store.queries.views import (
 )
 
 EVENTS_MAX, NOTES_MAX = 2_000, 500  # of a job that a page reads, the last ones
-SHOWN_MAX = 200  # rows of a tab
+TAB_ROWS, TIMELINE_ROWS = 30, 24  # of a tab on one page; of a timeline, the last ones
 TABS = ("events", "attempts", "steps", "leases", "notes", "artifacts")
 SUBMIT = "submit"  # births of what people and programs ask for; workers and leases are born otherwise
 
@@ -174,24 +174,37 @@ def describe_job(
     tab = request.query.get("tab", "events")
     if tab not in TABS:
         raise ApiError(400, f"tab = {tab} is not allowed; allowed are {', '.join(TABS)}")
+    rows_of_tab = tabs.get(tab, [])
+    first = read_number(request, "from", 1, max(len(rows_of_tab), 1)) if "from" in request.query else 1
+    last = first - 1 + TAB_ROWS
+    timeline = make_timeline(past, lifecycle, live, [note for note in rows.notes if note.at <= until], until)
     return {
-        "job": detail, "why": why, "standing": standing, "state": standing.state, "category": standing.category,
+        "job": detail, "why": why, "standing": standing, "state": standing.state,
+        "category": find_shown_category(past, lifecycle),
         "at": format_time(standing.at), "slider": slider, "is_past": slider.is_past,
         "drawing": Markup(draw_lifecycle(lifecycle, lit=standing.state, taken=standing.taken, styled=False)),
         "holder": leases[-1] if leases and leases[-1].ended_at is None else None,
         "error": next((each for each in reversed(attempts) if each.error), None),
         "past_cost": round(sum(each.cost for each in attempts), 6),
-        "timeline": make_timeline(past, lifecycle, live, [note for note in rows.notes if note.at <= until], until),
-        "tabs": {name: len(shown) for name, shown in tabs.items()}, "tab": tab, "shown": tabs.get(tab, [])[:SHOWN_MAX],
+        "timeline": timeline[-TIMELINE_ROWS:], "timeline_rest": max(0, len(timeline) - TIMELINE_ROWS),
+        "tabs": {name: len(shown) for name, shown in tabs.items()}, "tab": tab, "shown": rows_of_tab[first - 1 : last],
+        "from_row": first, "back_row": max(1, first - TAB_ROWS) if first > 1 else None,
+        "next_row": last + 1 if last < len(rows_of_tab) else None,
         "buttons": list_buttons(
             lifecycle, detail["state"], request.may, waits_for_time=bool(why and why.reason in OF_TIME),
             refusal=rows.refusal,
         ),
         "folded": rows.folded,
+        "has_correlation": detail["correlation"] not in find_own_numbers(detail),
         "has_ended": detail["outcome"] is not None, "quarters": QUARTERS,
         "made_by": past[0].actor if past[0].version == 1 else "",
         "live": "" if detail["outcome"] is not None or slider.name in request.query else f"?run={detail['id']}",
     }  # fmt: skip
+
+
+def find_own_numbers(detail: Mapping[str, Any]) -> list[str]:
+    """Returns what the correlation of a job is if nobody gave one: its own number, or that of what it is part of."""
+    return [str(parse_unit_id(detail[name])) for name in ("id", "parent") if detail[name]]
 
 
 def read_number(request: PageRequest, name: str, least: int, most: int) -> int:

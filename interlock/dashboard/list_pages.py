@@ -10,7 +10,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
 from interlock.server.errors import ApiError, make_api_error
 
-FILTERS = ("state", "category", "lifecycle", "task", "queue", "key", "correlation", "parent", "worker")
+FILTERS = ("state", "category", "lifecycle", "task", "queue", "key", "correlation", "error", "parent", "worker")
 # The categories that are one click away, by the words that people use for them.
 QUICK = {
     "": "all", Category.READY: "waiting", Category.ACTIVE: "at work", Category.GATE: "needs a person",

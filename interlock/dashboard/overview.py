@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from interlock.client.stats import WORKER
 from interlock.dashboard import charts
@@ -14,6 +15,7 @@ from interlock.dashboard.panels import format_event
 from interlock.dashboard.work_pages import group_dead_letters
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.metrics import OTHER, TIMEOUT
 from interlock.server.errors import ApiError
 from interlock.store.queries.dead_letters import DeadLetterConditions
 from interlock.store.queries.feed import FeedEvent, read_latest
@@ -137,4 +139,10 @@ def list_errors(history: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the errors that attempts failed with most often."""
     errors = history["errors"][:TOP]
     most = max((row["attempts"] for row in errors), default=1)
-    return [{**row, "bar": charts.draw_share(row["attempts"] / most, "failure")} for row in errors]
+    return [
+        {
+            **row, "bar": charts.draw_share(row["attempts"] / most, "failure"),
+            "link": f"?{urlencode({'error': row['error']})}" if row["error"] not in (OTHER, TIMEOUT) else "",
+        }
+        for row in errors
+    ]  # fmt: skip

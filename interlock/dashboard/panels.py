@@ -88,6 +88,13 @@ def find_standing(events: Sequence[Event], lifecycle: Lifecycle) -> JobStanding:
     )  # fmt: skip
 
 
+def find_shown_category(events: Sequence[Event], lifecycle: Lifecycle) -> str:
+    """Returns the category that a job is shown with: of what is closed, that in which it had ended."""
+    categories = [find_category(lifecycle, event.target) for event in events]
+    ends = [each for each in categories if each in SETTLED and each != Category.CLOSED]
+    return ends[-1] if categories[-1] == Category.CLOSED and ends else categories[-1]
+
+
 def list_live_states(lifecycles: Mapping[str, Lifecycle]) -> list[str]:
     """Lists the states of a lease that has not ended."""
     return [name for name, state in lifecycles["lease"].states.items() if state.category in LIVE]

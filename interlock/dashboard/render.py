@@ -14,7 +14,7 @@ from interlock import __version__
 from interlock.client.durations import format_brief, format_rounded, format_time
 
 HERE = Path(__file__).parent
-LINE_MAX = 500  # characters of a value that is shown on one line
+LINE_MAX = 240  # characters of a value that is shown on one line
 
 
 @cache

@@ -19,7 +19,7 @@ async def show_workers(request: PageRequest) -> dict[str, Any]:
 async def show_lifecycles(request: PageRequest) -> dict[str, Any]:
     """Shows all lifecycles, drawn."""
     lifecycles = request.site.server.app.lifecycles.values()
-    return {"lifecycles": [(each, Markup(draw_lifecycle(each, styled=False))) for each in lifecycles]}
+    return {"lifecycles": [(each, Markup(draw_lifecycle(each, styled=False, hints=False))) for each in lifecycles]}
 
 
 async def show_lifecycle(request: PageRequest) -> dict[str, Any]:

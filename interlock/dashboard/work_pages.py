@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
@@ -22,8 +22,11 @@ from interlock.store.queries.dead_letters import END, DeadLetterConditions, read
 from interlock.store.queries.metrics import count_held_by_queue
 
 GROUPED_MAX = 2_000  # dead letters that the page looks at to group them, the newest ones
-INBOX_MAX, INBOX_ROWS = 1_000, 50  # items that are put in order, the oldest ones; and shown on one page
-INPUT_SHOWN = 2_000  # characters of an input that the inbox shows
+GROUPS_SHOWN = 25  # the largest
+QUEUE_ROWS = 40
+INBOX_MAX, INBOX_ROWS = 1_000, 20  # items that are put in order, the oldest ones; and shown on one page
+# Characters of an input that the inbox shows: at most, of all on a page together, and of each in any case.
+INPUT_SHOWN, INPUTS_SHOWN, INPUT_LEAST = 2_000, 6_000, 200
 SOMETIME = 2**62  # when that is due which has no time limit
 NO_WORDS = ("reject", "cancel", "invalid")  # that say no
 
@@ -45,11 +48,14 @@ async def show_inbox(request: PageRequest) -> dict[str, Any]:
         "what decisions do", request.read(read_decisions, [item.unit for item in page])
     )  # fmt: skip
     own = [("by", request.caller.name), *(("role", role) for role in request.caller.roles)]
+    items, room = [], INPUTS_SHOWN
+    for item in page:
+        cut = cut_input(item.input, max(INPUT_LEAST, min(INPUT_SHOWN, room)))
+        room -= cut.length
+        items.append({**describe_item(request, item, (decisions or {}).get(item.unit)), "cut": cut})
     return {
-        "items": [describe_item(request, item, (decisions or {}).get(item.unit)) for item in page],
-        "count": count, "has_more": len(inbox_items) > INBOX_MAX, "row": first,
-        "before": max(1, first - INBOX_ROWS) if first > 1 else None,
-        "after": first + INBOX_ROWS if first + INBOX_ROWS <= count else None,
+        "items": items,
+        "count": count, "has_more": len(inbox_items) > INBOX_MAX, **describe_part(first, INBOX_ROWS, count),
         "views": [
             ("all", "?", not request.query or request.query.keys() == {"row"}),
             (f"mine: {', '.join(value for _, value in own)}", f"?{urlencode(own)}", "by" in request.query),
@@ -58,12 +64,16 @@ async def show_inbox(request: PageRequest) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def describe_part(first: int, rows: int, count: int) -> dict[str, Any]:
+    """Returns which rows of a long list are shown, and where those before and behind them begin."""
+    after = first + rows if first + rows <= count else None
+    return {"row": first, "before": max(1, first - rows) if first > 1 else None, "after": after}
+
+
 def describe_item(request: PageRequest, item: InboxItem, known: Decision | None) -> dict[str, Any]:
     """Returns what the inbox shows of an item. `known` is what a decision on it will touch, if that could be read."""
     shown: dict[str, Any] = msgspec.to_builtins(make_inbox_item(item))
     shown["yes"] = item.given
-    text = msgspec.json.format(msgspec.json.encode(item.input), indent=2).decode()
-    shown["beginning"] = text[:INPUT_SHOWN] if len(text) > INPUT_SHOWN else ""
     scopes = {word: "approve" if word in VERDICTS else "operate" for word in item.words}
     refusals = {
         word: "" if request.may(scope) else f"this key lacks the scope '{scope}'" for word, scope in scopes.items()
@@ -81,16 +91,43 @@ def describe_item(request: PageRequest, item: InboxItem, known: Decision | None)
     return shown
 
 
+class CutInput(NamedTuple):
+    """What is shown of an input, so that one can decide by it: texts of several lines as they are, the rest as JSON."""
+
+    rest: Any  # what is shown whole; None: nothing
+    beginning: str  # of what is too long
+    texts: list[tuple[str, str]]  # each with its name
+    is_cut: bool
+    length: int  # in characters
+
+
+def cut_input(value: Any, most: int) -> CutInput:
+    """Returns what is shown of an input, with at most so many characters."""
+    lines = {k: v for k, v in value.items() if isinstance(v, str) and "\n" in v} if isinstance(value, dict) else {}
+    rest = {name: each for name, each in value.items() if name not in lines} if lines else value
+    text = msgspec.json.format(msgspec.json.encode(rest), indent=2).decode() if rest not in (None, {}) else ""
+    left, texts = most - min(len(text), most), []
+    for name, each in lines.items():
+        texts.append((name, each[: max(left, INPUT_LEAST)]))
+        left -= min(left, len(each))
+    is_cut = len(text) > most or any(len(each) < len(lines[name]) for name, each in texts)
+    length = min(len(text), most) + sum(len(each) for _, each in texts)
+    return CutInput(None if len(text) > most else rest, text[:most] if len(text) > most else "", texts, is_cut, length)
+
+
 async def show_dead_letters(request: PageRequest) -> dict[str, Any]:
     """Shows dead letters, in groups over the newest of them, and a page of them one by one."""
-    page = await request.ask("GET", "/v1/dead-letters", [*request.pairs, ("limit", "100")])
+    page = await request.ask("GET", "/v1/dead-letters", [*request.pairs, ("limit", "50")])
     filters = {name: value for name, value in request.pairs if name in DEAD_LETTERS}
     since = datetime.fromisoformat(filters.pop("since")) if "since" in filters else None
     wanted = make_ends_filter(request.site.server.app.lifecycles, since=since, **filters)
     grouping = await request.wait_for("groups", request.read(group_dead_letters, wanted, GROUPED_MAX))
     groups, has_more = grouping or ([], False)
     grouped = GROUPED_MAX if has_more else None
-    return {"letters": page["letters"], "next": page["next"], "groups": groups, "grouped": grouped}
+    return {
+        "letters": page["letters"], "next": page["next"], "groups": groups[:GROUPS_SHOWN], "grouped": grouped,
+        "groups_rest": max(0, len(groups) - GROUPS_SHOWN),
+    }  # fmt: skip
 
 
 def group_dead_letters(
@@ -127,8 +164,10 @@ async def show_queues(request: PageRequest) -> dict[str, Any]:
     rooms = count_rooms(workers["workers"] if workers else ())
     rows = {queue["queue"]: queue for queue in stats["queues"]} if stats else {}
     past = {queue["queue"]: queue for queue in history["queues"]} if history else {}
-    names = sorted({*rows, *rooms, *paused, *(held or {}), *past})
-    return {"queues": [
+    every = sorted({*rows, *rooms, *paused, *(held or {}), *past})
+    first = read_number(request, "row", 1, max(len(every), 1)) if "row" in request.query else 1
+    names = every[first - 1 : first - 1 + QUEUE_ROWS]
+    return {"count": len(every), **describe_part(first, QUEUE_ROWS, len(every)), "queues": [
         {"name": name, "room": rooms[name], "paused": paused.get(name), "held": (held or {}).get(name, 0),
          "per_minute": past.get(name, {}).get("per_minute", 0), "run_p95": past.get(name, {}).get("run_p95"),
          "bar": draw_share((held or {}).get(name, 0) / max(rooms[name], 1), "active"),

@@ -9,6 +9,7 @@ Strangers choose the names of errors and queues: of one metric in one minute or 
 apart, and the rest is `other`, so that the minutes of an hour always add up to it.
 """
 
+import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +26,7 @@ KEPT_US = {MINUTE_US: 48 * HOUR_US, HOUR_US: 90 * 24 * HOUR_US}
 ENDED, FAILED, LEVEL, WAIT, RUN = "ended", "failures", "level", "wait", "run"
 NAMED_BY_STRANGERS = (FAILED, WAIT, RUN)
 LABELS_MOST = 20
+NAMED = re.compile(r"[A-Za-z_][\w.]{0,59}(?=: )")  # the exception at the beginning of an error, as workers tell it
 WORKER, WORKERS = "worker", "workers"  # the lifecycle, and its label
 
 MinuteSums = Counter[tuple[str, int, str, int]]  # by metric, minute, label and bucket
@@ -73,11 +75,14 @@ def sum_times(sums: MinuteSums, event: ObservedEvent, minute: int) -> None:
 
 
 def find_error(payload: str) -> str | None:
-    """Returns what an attempt failed with, if the event tells that one failed."""
+    """Returns what an attempt failed with, if the event tells that one failed: the exception, or else its class."""
     if '"error_class"' not in payload and '"timeout"' not in payload:
         return None
     fields: dict[str, Any] = msgspec.json.decode(payload)
-    return str(fields.get("error_class") or "") or (TIMEOUT if fields.get("timeout") else None)
+    if not fields.get("error_class"):
+        return TIMEOUT if fields.get("timeout") else None
+    named = NAMED.match(str(fields.get("error") or ""))
+    return named[0] if named else str(fields["error_class"])
 
 
 def list_minutes(sums: MinuteSums, read_labels: ReadLabels, now: int) -> tuple[MinuteCount, ...]:

@@ -116,7 +116,7 @@ def make_job_filter(lifecycles: Mapping[str, Lifecycle], wanted: JobFilterReques
     return make_filter(
         list_states(lifecycles), state=wanted.state, status=wanted.status, category=wanted.category,
         lifecycle=wanted.lifecycle, worker=wanted.worker, task=wanted.task, queue=wanted.queue, key=wanted.key,
-        correlation=wanted.correlation, parent=parent, top=wanted.top,
+        correlation=wanted.correlation, error=wanted.error, parent=parent, top=wanted.top,
     )  # fmt: skip
 
 

@@ -187,6 +187,7 @@ class JobFilterRequest(Strict, frozen=True, kw_only=True):
     queue: Name | None = None
     key: Name | None = None
     correlation: Name | None = None
+    error: Name | None = None  # with which the last error begins
     worker: Name | None = None
     parent: Id | None = None
     top: bool = False  # only what is part of nothing else

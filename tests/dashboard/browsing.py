@@ -42,6 +42,7 @@ class Site:
     def __init__(self, app: App, base: str, browser: Any) -> None:
         self.app, self.base, self.browser = app, base, browser
         self.complaints: list[str] = []
+        self.claims = 0
         self.key = issue_key(app, CreateKey(name="ann", scopes=("admin",))).text
 
     def open(self, **options: Any) -> Any:
@@ -60,8 +61,10 @@ class Site:
         return self.app.send(Submit(work=(Work(task=task, **facts),)))[0].unit
 
     def claim(self) -> LeaseRef:
+        self.claims += 1
         worker = self.app.send(Register(name="w", incarnation="i", capacity=9))
-        (grant,) = self.app.send(Claim(worker=worker, key="c", nonce="n" * 16, queues=("default",)))
+        key = f"c{self.claims}"
+        (grant,) = self.app.send(Claim(worker=worker, key=key, nonce=f"{key:0>16}", queues=("default",)))
         held = LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease)
         self.app.send(Start(held=(held,)))
         return held
@@ -77,7 +80,7 @@ def browsing(app: App, browser: Any) -> Iterator[Site]:
         yield site
         for context in browser.contexts:
             context.close()
-    assert site.complaints == []
+    assert not site.complaints, site.complaints
 
 
 def list_paths(site: Site) -> list[str]:

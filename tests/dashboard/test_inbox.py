@@ -102,3 +102,19 @@ def test_enter_in_the_comment_decides_nothing(visitor: Visitor, stage: Stage) ->
     )
     first = next(own for tag, own in page.tags[place:] if tag == "button")
     assert {"disabled", "hidden"} <= first.keys()  # the button that a browser presses for Enter
+
+
+def test_texts_of_several_lines_are_shown_as_they_are_and_long_inputs_share_the_page(
+    visitor: Visitor, stage: Stage
+) -> None:
+    diff = "--- a\n+++ b\n-<old>\n+new"
+    ask(stage, "merge", input={"diff": diff, "commit": "c0ffee"})
+    text = visitor.get("/ui/inbox")
+    assert "-&lt;old&gt;\n+new" in text
+    assert "c0ffee" in text
+    assert "\\n" not in text
+    assert work_pages.cut_input("x" * 500, 200) == work_pages.CutInput(None, '"' + "x" * 199, [], True, 200)
+    assert work_pages.cut_input(None, 200) == work_pages.CutInput(None, "", [], False, 0)
+    cut = work_pages.cut_input({"a": "1\n" * 400, "b": 1}, 300)
+    assert (cut.rest, cut.is_cut, [name for name, _ in cut.texts]) == ({"b": 1}, True, ["a"])
+    assert len(cut.texts[0][1]) < 300

@@ -1,5 +1,7 @@
 """The overview: how it went, by minute; and a question that takes too long takes nothing else with it."""
 
+from urllib.parse import urlencode
+
 import pytest
 
 from interlock.server import history
@@ -48,3 +50,19 @@ def test_the_overview_tells_what_ended_waits_and_failed(
     assert "are left out: how it went" in Forms(text).text
     assert "later 1" in Forms(text).text
     assert '<svg class="chart"' not in text
+
+
+def test_each_error_leads_to_those_whose_last_error_begins_so(visitor: Visitor, stage: Stage) -> None:
+    declined, lost = (stage.job(queue=name, attempts=1) for name in ("a", "b"))
+    stage.finish(stage.claim(queue="a"), ended="failure", error="CardDeclined: do not honour: 7")
+    stage.finish(stage.claim(queue="b"), ended="failure", error="100%_lost: no")
+    page = visitor.open("/ui/")
+    assert "/ui/jobs?error=CardDeclined" in page.links
+    assert "/ui/jobs?error=TransientError" in page.links  # what names no exception is told by its class
+    for error, job, other in (("CardDeclined", declined, lost), ("100%_", lost, declined)):
+        text = visitor.get(f"/ui/jobs?{urlencode({'error': error})}")
+        assert job in text
+        assert other not in text
+        assert f"--error={error}" in text  # the same as a command
+    preview = visitor.open("/ui/jobs/requeue?all=true&error=CardDeclined")
+    assert "Requeue 1 dead letters?" in preview.text  # all that match are those that are listed

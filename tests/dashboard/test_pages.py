@@ -8,11 +8,15 @@ import msgspec
 import pytest
 
 from interlock.dashboard.pages import POLICY
-from interlock.kernel.commands import Register
+from interlock.kernel.commands import Archive, Plan, Register, Submit, Tick, Work
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import Owner
+from interlock.plugins.ci.options import NOBODY, CiOptions, encode_options
 from tests.dashboard.visitor import Forms, Visitor
 from tests.server.stage import Stage
 
+TOLD_TO_NOBODY = encode_options(CiOptions(report_to=NOBODY))
 HOSTILE = "\"><script>alert(1)</script><b onmouseover=x>\u202e\u0007'&lt;"
 
 
@@ -264,3 +268,32 @@ def test_with_nothing_there_the_overview_says_what_to_paste(visitor: Visitor, st
     stage.job()
     assert "interlock submit" not in visitor.open("/ui/").text
     assert "mail" in visitor.open("/ui/").text
+
+
+def test_an_archived_job_says_in_which_file_it_is_to_those_whose_it_was(visitor: Visitor, stage: Stage) -> None:
+    job = stage.job()
+    stage.finish(stage.claim())
+    with pytest.raises(InterlockError) as told:
+        stage.archive(Archive(unit=parse_id(job), file="/archive/2026-11.jsonl", digest="none"))
+    digest = str(told.value).rsplit(" ", 1)[-1]
+    assert stage.archive(Archive(unit=parse_id(job), file="/archive/2026-11.jsonl", digest=digest)) == 1
+    page = visitor.open(f"/ui/jobs/{job}", 404)
+    assert f"{job} was archived; it is in the file /archive/2026-11.jsonl" in page.text
+    foreign = Visitor(stage).sign_in(stage.foreign)
+    assert "/archive/" not in foreign.get(f"/ui/jobs/{job}", 404)
+
+
+def test_a_ci_run_that_failed_is_seen_to_have_failed_although_it_was_reported(visitor: Visitor, stage: Stage) -> None:
+    run = stage.app.send(Submit(work=(Work(task="ci.run", lifecycle="ci_run", options=TOLD_TO_NOBODY),)))[0].unit
+    plan = (Work(task="test", lifecycle="ci_job", attempts=1),)
+    stage.app.send(Plan(unit=run, plan='{"hash": "1"}', work=plan))
+    grant = stage.claim()
+    stage.finish(grant, ended="failure", error="2 tests failed", error_class="PermanentError")
+    for _ in range(3):
+        stage.app.send(Tick(tenant=1))
+    path = f"/ui/runs/{format_id('ci_run', run)}"
+    assert stage.get(f"/v1/jobs/{format_id('ci_run', run)}")["state"] == "REPORTED"
+    text = visitor.get(path)
+    assert 'class="pill failure big"' in text
+    assert 'class="pill failure"' in visitor.get("/ui/runs")
+    assert "<dt>correlation" not in text  # nobody gave one

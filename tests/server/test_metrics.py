@@ -18,6 +18,7 @@ from interlock.kernel.commands import (
     LeaseGrant,
     LeaseRef,
     Outcome,
+    Position,
     Register,
     Release,
     Revoke,
@@ -25,12 +26,15 @@ from interlock.kernel.commands import (
     Tick,
     Work,
 )
+from interlock.kernel.ids import parse_id
 from interlock.kernel.metrics import TYPES_MOST
 from interlock.kernel.minute_metrics import HOUR_US, KEPT_US, MINUTE_US
 from interlock.lifecycles import shipped
 from interlock.store.connection import Connection
 from interlock.store.ids import Ids
+from interlock.store.queries.metrics import LAST, read_observed_events
 from interlock.store.queries.minute_metrics import find_wrong_minutes
+from interlock.store.queries.views import events_of
 from interlock.store.unit_of_work import open_unit_of_work
 from interlock.store.url import connect
 from tests.server.stage import FOREIGN, OWN, Stage, staged
@@ -293,6 +297,31 @@ def test_counts_stay_when_history_leaves(stage: Stage) -> None:
     digest = str(refused.value).rpartition(" ")[2]
     stage.archive(Archive(unit=unit, file="f", digest=digest))
     assert scraped(stage) == before
+
+
+def test_times_of_attempts_are_those_that_events_tell_however_long_a_history_is(stage: Stage) -> None:
+    jobs = [stage.job(attempts=100) for _ in range(2)]
+    for turn in range(12):
+        grant = stage.claim()
+        if turn % 4 == 0:  # it was never started
+            stage.app.send(Release(held=(held(grant),)))
+        else:
+            stage.finish(grant, ended="failure", error="Away: no", after_us=1)
+        stage.app.send(Tick(tenant=OWN))
+    stage.finish(stage.claim())
+    waited, ran = list[int](), list[int]()
+    for job in jobs:
+        began = before = 0
+        for event in stage.app.read(events_of, parse_id(job)):
+            at = event.at
+            waited += [at - before] if event.lease_from is None and event.lease_to else []
+            began = at if event.lease_to == "ACTIVE" else began
+            ran += [at - began] if event.lease_from == "ACTIVE" and event.lease_to not in (None, "ACTIVE") else []
+            before = at
+    leases = stage.app.lifecycles["lease"]
+    _, observed = stage.app.read(read_observed_events, leases, Position(""), LAST)
+    assert sorted(each.at - each.waited_from for each in observed if each.waited_from is not None) == sorted(waited)
+    assert sorted(each.at - each.ran_from for each in observed if each.ran_from is not None) == sorted(ran)
 
 
 def test_a_tenant_that_does_nothing_is_told_so(stage: Stage) -> None:

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable
 
+import pytest
+
 from interlock.kernel.commands import MinuteCount
 from interlock.kernel.metrics import OTHER, ObservedEvent
 from interlock.kernel.minute_metrics import (
@@ -16,6 +18,7 @@ from interlock.kernel.minute_metrics import (
     WAIT,
     Labels,
     expires_at,
+    find_error,
     list_minutes,
     sum_minutes,
 )
@@ -115,3 +118,17 @@ def test_an_attempt_without_an_error_did_not_fail() -> None:
     sums = sum_minutes(shipped(), events)
     assert {place[2]: value for place, value in sums.items() if place[0] == FAILED} == {"timeout": 2}
     assert {place[2]: value for place, value in sums.items() if place[0] == LEVEL} == {"active": -5, "ready": 5}
+
+
+@pytest.mark.parametrize(
+    ("payload", "name"),
+    [
+        ('{"error_class": "TransientError", "error": "CardDeclined: do not honour"}', "CardDeclined"),
+        ('{"error_class": "PermanentError", "error": "no such order: 7"}', "PermanentError"),
+        ('{"error_class": "ValidationError", "error": ""}', "ValidationError"),
+        ('{"timeout": true}', "timeout"),
+        ('{"error": "of no attempt"}', None),
+    ],
+)
+def test_a_failure_is_called_by_its_exception_or_else_by_its_class(payload: str, name: str | None) -> None:
+    assert find_error(payload) == name

@@ -60,6 +60,7 @@ async function refresh(change = "") {
 }
 function morph(old, next) {
   if (old.nodeType === Node.TEXT_NODE) { if (old.data !== next.data) old.data = next.data; return; }
+  if (old.type === "range" && old !== document.activeElement) { old.max = next.max; old.value = next.value; }
   if (old.nodeType !== Node.ELEMENT_NODE || old.matches("input, textarea, select, #views, #save, #chosen, #bulk, #commands")) return;
   for (const { name } of [...old.attributes]) if (!next.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);

@@ -37,18 +37,42 @@ MOVE_ON = "UPDATE tallied SET epoch = :epoch, act = :act, place = :place WHERE t
 EVENTS = """
 SELECT told.act, told.place, told.lifecycle, told.trigger, told.source, told.target, told.lease_from, told.lease_to,
        told.at, told.payload, (SELECT task FROM body WHERE body.unit = told.unit),
-       CASE WHEN told.lease_from IS NULL AND told.lease_to IS NOT NULL THEN (
-           SELECT before.at FROM event AS before
-           WHERE before.unit = told.unit AND before.version = told.version - 1) END,
-       CASE WHEN told.lease_to IN ({ends}) THEN (
-           SELECT max(began.at) FROM event AS began
-           WHERE began.unit = told.unit AND began.version <= told.version AND began.fence = told.fence
-             AND began.lease_to = :active) END,
+       CASE WHEN told.lease_from IS NULL AND told.lease_to IS NOT NULL THEN ({before}) END,
+       CASE WHEN told.lease_to IN ({ends}) THEN ({began}) END,
        CASE WHEN told.lease_to IS NOT NULL AND (told.lease_from IS NULL OR told.lease_to IN ({ends})) THEN (
            SELECT lane.queue FROM unit JOIN lane ON lane.id = unit.lane WHERE unit.id = told.unit) END
 FROM journal AS told WHERE told.tenant = :tenant AND (told.act, told.place) > (:act, :place) AND told.act >= :act
 AND told.act < :horizon ORDER BY {order} LIMIT :limit
 """
+# When the event before it was, and when its lease began to be used: found from its act back, however much lies before.
+BEFORE = {
+    "sqlite": """
+SELECT act.at FROM member CROSS JOIN act ON act.id = member.act
+WHERE member.unit = told.unit AND member.version < told.version - 1 ORDER BY member.version DESC LIMIT 1
+""",
+    "postgres": """
+SELECT coalesce(earlier.at, told.at) FROM act AS own LEFT JOIN act AS earlier
+ON earlier.id = own.before[array_position(own.units, told.unit)] AND own.version = told.version - 1
+WHERE own.id = told.act
+""",
+}
+BEGAN = {
+    "sqlite": """
+SELECT act.at FROM member CROSS JOIN act ON act.id = member.act CROSS JOIN path_hop AS hop ON hop.path = act.path
+WHERE member.unit = told.unit AND member.version < told.version AND act.version + hop.place <= told.version
+AND hop.lease_to = :active AND act.fence + hop.fence = told.fence ORDER BY member.version DESC LIMIT 1
+""",
+    "postgres": """
+WITH RECURSIVE walk AS (
+    SELECT act.at, act.path, act.version, act.fence, act.before[array_position(act.units, told.unit)] AS came_from
+    FROM act WHERE act.id = told.act
+    UNION ALL
+    SELECT act.at, act.path, act.version, act.fence, act.before[array_position(act.units, told.unit)]
+    FROM walk JOIN act ON act.id = walk.came_from WHERE walk.fence >= told.fence)
+SELECT max(walk.at) FROM walk JOIN path_hop AS hop ON hop.path = walk.path
+WHERE hop.lease_to = :active AND walk.fence + hop.fence = told.fence AND walk.version + hop.place <= told.version
+""",
+}
 # Lanes are found one after the other in the index; what waits in each is counted there, as far as that is told.
 DEPTHS = """
 WITH RECURSIVE served (lane, place) AS (
@@ -125,22 +149,32 @@ def read_next_counts(
     """What is to be counted next, if there is anything, and whether more comes behind it."""
     after = read_position(connection, tenant)
     end = read_horizon(connection)
-    leases = lifecycles["lease"]
+    places, events = read_observed_events(connection, tenant, lifecycles["lease"], after, end)
+    more = len(events) == PAGE
+    upto = Position(after.epoch, *places[-1]) if more else Position(after.epoch, max(end - 1, after.act), LAST)
+    counts = sum_events(lifecycles, events, read_types(connection, tenant))
+    minutes = list_minutes(connection, tenant, sum_minutes(lifecycles, events))
+    far = upto.act - after.act > IDLE * ACTS_APART[connection.name]
+    return CountEvents(after=after, upto=upto, counts=counts, minutes=minutes) if counts or far else None, more
+
+
+def read_observed_events(
+    connection: Connection, tenant: int, leases: Lifecycle, after: Position, end: int
+) -> tuple[list[tuple[int, int]], list[ObservedEvent]]:
+    """The next events behind a position and before the act `end`: where each stands, and what is counted of it."""
     ends = [name for name, state in leases.states.items() if state.settled]
     (active,) = [name for name, state in leases.states.items() if state.category is Category.ACTIVE]
-    sql = EVENTS.format(ends=", ".join(f":e{place}" for place in range(len(ends))), order=IN_ORDER[connection.name])
+    name = connection.name
+    sql = EVENTS.format(
+        ends=", ".join(f":e{place}" for place in range(len(ends))),
+        before=BEFORE[name], began=BEGAN[name], order=IN_ORDER[name],
+    )  # fmt: skip
     given = {
         "tenant": tenant, "act": after.act, "place": after.place, "horizon": end, "limit": PAGE, "active": active,
         **{f"e{place}": name for place, name in enumerate(ends)},
     }  # fmt: skip
     rows = connection.rows(sql, given)
-    more = len(rows) == PAGE
-    upto = Position(after.epoch, *rows[-1][:2]) if more else Position(after.epoch, max(end - 1, after.act), LAST)
-    events = [ObservedEvent(*row[2:]) for row in rows]
-    counts = sum_events(lifecycles, events, read_types(connection, tenant))
-    minutes = list_minutes(connection, tenant, sum_minutes(lifecycles, events))
-    far = upto.act - after.act > IDLE * ACTS_APART[connection.name]
-    return CountEvents(after=after, upto=upto, counts=counts, minutes=minutes) if counts or far else None, more
+    return [row[:2] for row in rows], [ObservedEvent(*row[2:]) for row in rows]
 
 
 def read_types(connection: Connection, tenant: int) -> list[str]:

@@ -72,6 +72,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     correlation: str | None = None
     holder: str | None = None
+    error: str | None = None  # with which the last error begins
     settled_before: int | None = None  # microseconds
     top: bool = False  # only units without a parent
 
@@ -159,6 +160,9 @@ def list_conditions(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
             params |= names
     if wanted.lifecycle is None:
         where.append("unit.lane > 0")  # workers are units too, but not work: they are in no lane
+    if wanted.error is not None:
+        where.append("substr(body.error, 1, :error_length) = :error")
+        params |= {"error": wanted.error, "error_length": len(wanted.error)}
     if wanted.top:
         where.append("unit.parent IS NULL")
     if wanted.settled_before is not None:
