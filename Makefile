@@ -58,6 +58,7 @@ bench: .venv/.dev ## Measure speed beside the peers and above the floor (QUICK=1
 	@$(BIN)/python bench/over_http.py
 	@$(BIN)/python bench/feed.py
 	@$(BIN)/python -m bench.worker
+	@$(BIN)/python -m bench.shapes
 
 docs: .venv/.run ## Render docs/lifecycles from the lifecycles
 	@$(BIN)/interlock lifecycle docs

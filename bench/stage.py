@@ -44,7 +44,7 @@ class Peer:
 
     @property
     def ours(self) -> bool:
-        return self.module in ("interlock", "floor")
+        return self.module in ("interlock", "floor", "shapes")
 
     @property
     def command(self) -> list[str]:
