@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from interlock.kernel.errors import InterlockError
 NO_REPOSITORY = "not a git repository"  # in what git says
 NOTHING = "0" * 40  # as the old value of a branch: it must not exist
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # as the source of attributes: newer versions would read HEAD's
+HALF_WRITTEN = re.compile(r"failed to read .*worktrees/.*/commondir")  # of a worktree that is being made
+PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds until git is asked again
 REVISION_MAX = 1000  # characters
 WORD = re.compile(r"[^\x00-\x20\x7f]+")
 STATUSES = {"A": "added", "M": "modified", "D": "deleted", "R": "renamed", "C": "copied", "T": "retyped"}
@@ -261,7 +264,7 @@ class Repository:
 
     def list_worktrees(self) -> list[Worktree]:
         """Lists the working trees of this repository, the main one first."""
-        text = self.git("worktree", "list", "--porcelain", "-z").text
+        text = self.git_worktree("list", "--porcelain", "-z").text
         trees = []
         for block in text.split("\0\0"):
             facts = dict(line.partition(" ")[::2] for line in block.split("\0") if line)
@@ -269,6 +272,23 @@ class Repository:
                 branch = facts.get("branch", "").removeprefix("refs/heads/") or None
                 trees.append(Worktree(facts["worktree"], facts.get("HEAD", ""), branch, "bare" in facts))
         return trees
+
+    def git_worktree(self, *words: str, check_drivers: bool = False) -> GitResult:
+        """Runs a command of `git worktree`, again for a while if another worktree is being made at the same moment.
+
+        Git reads all of them before it does anything, and fails on one whose files another process has not written yet.
+
+        Raises:
+            GitError: git says no.
+        """
+        for pause in PAUSES:
+            try:
+                return self.git("worktree", *words, check_drivers=check_drivers)
+            except GitError as error:
+                if not HALF_WRITTEN.search(str(error)):
+                    raise
+            time.sleep(pause)
+        return self.git("worktree", *words, check_drivers=check_drivers)
 
     def add_worktree(self, path: str | Path, revision: str, *, branch: str | None = None) -> Worktree:
         """Checks a revision out into a folder that is not there: detached, or as a new branch.
@@ -281,7 +301,7 @@ class Repository:
         how = ["--detach"] if branch is None else ["-b", check_branch_name(branch)]
         commit = self.resolve(revision)
         place = os.path.abspath(path)
-        self.git("worktree", "add", "--quiet", *how, "--", place, commit, check_drivers=True)
+        self.git_worktree("add", "--quiet", *how, "--", place, commit, check_drivers=True)
         return Worktree(place, commit, branch)
 
     def remove_worktree(self, path: str | Path, *, force: bool = False) -> None:
@@ -294,7 +314,7 @@ class Repository:
         self.find_worktree_folder(place)
         if not force and self.is_dirty(place):
             raise GitError(f"worktree '{path}' has changes that are not committed; force removes it with them")
-        self.git("worktree", "remove", "--force", "--force", "--", place)
+        self.git_worktree("remove", "--force", "--force", "--", place)
 
     def remove_half_made(self, folder: str) -> list[str]:
         """Removes worktrees of a folder that git was killed while making; nobody has worked in them.

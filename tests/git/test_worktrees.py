@@ -2,11 +2,13 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from interlock.git import GitError, Repository
+from interlock.git.repository import PAUSES
 from interlock.kernel.errors import InterlockError
 from tests.git.repositories import commit_files, git, write_files
 
@@ -21,6 +23,30 @@ def test_a_worktree_is_made_listed_and_removed(bare: Repository, tmp_path: Path)
     assert not place.exists()
     assert [tree.bare for tree in bare.list_worktrees()] == [True]
     assert bare.resolve("work") == bare.resolve("main")
+
+
+def test_a_worktree_that_another_process_is_making_is_waited_for(
+    bare: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git itself fails on one whose files are not all there yet, and an attempt of a task would be spent for it."""
+    bare.add_worktree(tmp_path / "tree", "main")
+    file = Path(bare.folder, "worktrees/tree/commondir")
+    whole, pauses = file.read_text(), list[float]()
+    for use in (
+        bare.list_worktrees,
+        lambda: bare.add_worktree(tmp_path / "other", "main"),
+        lambda: bare.remove_worktree(tmp_path / "other"),
+    ):
+        file.write_text("")
+        clock = SimpleNamespace(sleep=lambda pause: (pauses.append(pause), file.write_text(whole)))
+        monkeypatch.setattr("interlock.git.repository.time", clock)
+        use()
+        assert pauses.pop() == 0.01
+    monkeypatch.setattr("interlock.git.repository.time", SimpleNamespace(sleep=pauses.append))
+    file.write_text("")
+    with pytest.raises(GitError, match="commondir"):
+        bare.list_worktrees()
+    assert len(pauses) == len(PAUSES)
 
 
 def test_a_detached_worktree_has_no_branch(bare: Repository, tmp_path: Path) -> None:

@@ -290,6 +290,81 @@ async def test_what_a_handler_commits_itself_is_merged_too(file_url: str, site: 
 
 
 @on_loop
+async def test_the_program_of_the_issue_runs_as_it_is_written(file_url: str, site: Path) -> None:
+    """Issue 20 begins with it: needs, capabilities, checks, a map, a command with a resource, and what people do."""
+    commit_files(site, {"Makefile": "bundle:\n\techo bundle > bundle.txt\n"}, "a way to bundle")
+    git(site, "tag", "v1.2")
+    attempts: list[str] = []
+    with opened(file_url) as app:
+
+        @app.task
+        def fetch(ref: str) -> dict[str, Any]:
+            return {"ref": ref, "images": ["a", "b", "c"]}
+
+        @app.task
+        def build(fetch: dict[str, Any]) -> str:
+            return f"build of {fetch['ref']}"
+
+        @app.task
+        def resize(image: str) -> str:
+            return f"small {image}"
+
+        @app.task(attempts=1)
+        def docs() -> str:
+            attempts.append("docs")
+            if len(attempts) == 1:
+                raise interlock.Reject("nobody wrote any")
+            return "docs"
+
+        @app.task
+        def hotfix(build: str) -> str:
+            return f"fix of {build}"
+
+        @app.task
+        def unit(result: str) -> None:
+            if result != "build of v1.2":
+                raise interlock.Reject(f"not {result!r}")
+
+        lint, smoke = (app.task(name=name)(lambda: None) for name in ("lint", "smoke"))
+        pages = app.workstream(
+            "site",
+            repo="site",
+            tasks=[
+                fetch,
+                interlock.task(
+                    build, needs=[fetch], capabilities=["node"], checks=[lint, unit], attempts=3, timeout="20m"
+                ),
+                interlock.map(resize, over="fetch.images", needs=[fetch], at_once=50),
+                interlock.task(docs, critical=False),
+                interlock.shell("bundle", "make bundle", needs=["build", "resize"], resources={"repo": "exclusive"}),
+            ],
+            checks=[smoke, interlock.merge(onto="main")],
+            at_once=5,
+        )
+        ws = await pages.submit.aio(ref="v1.2", key="site-1.2")
+        assert (await pages.submit.aio(ref="v1.2", key="site-1.2")).id == ws.id
+        assert (ws.progress.of, ws.progress.done) == (5, 0)
+        ws.add(hotfix, needs=["build"])
+        paused = ws.pause(reason="freeze", until="18:00")
+        assert (paused.paused, ws.progress.paused, "freeze" in ws.why()) == (True, True, True)
+        shell = ShellSettings(sandbox="none")
+        async with working(app, repositories={"site": str(site)}, shell=shell, capabilities=("node",)):
+            ws.unpause()
+            await until(lambda: ws.tasks["docs"] == "failed")
+            ws.retry("docs")
+            outputs = await ws.wait.aio(timeout="60s")
+            assert outputs["hotfix"]["value"] == "fix of build of v1.2"
+            assert [image["value"] for image in outputs["resize"]] == ["small a", "small b", "small c"]
+            again = ws.rerun(failed=True)
+            assert again.id != ws.id
+            elements = {name for name in outputs if name.startswith("resize[")}  # the map is taken over as a whole
+            assert await again.wait.aio(timeout="60s") == {name: outputs[name] for name in outputs.keys() - elements}
+    assert git(site, "log", "-1", "--first-parent", "--format=%s") == f"Merge {ws.id} onto main"
+    assert (site / "bundle.txt").read_text() == "bundle\n"
+    assert git(site, "status", "--porcelain") == ""
+
+
+@on_loop
 async def test_a_parameter_gets_what_a_handler_returned_without_its_commit(file_url: str, site: Path) -> None:
     """As anywhere else: the commit is in the outputs, and no handler has to know of it."""
     with opened(file_url) as app:
