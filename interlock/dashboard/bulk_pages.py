@@ -24,7 +24,7 @@ from interlock.server.errors import ApiError, make_api_error
 
 MANY = ("state", "category")  # fields of a filter that may be given several times
 JOBS = (*MANY, "lifecycle", "task", "queue", "key", "correlation", "error", "worker", "parent", "top")
-DEAD_LETTERS = ("lifecycle", "task", "queue", "error_class", "reason_code", "since")
+DEAD_LETTERS = ("lifecycle", "task", "queue", "error_class", "error", "reason_code", "since")
 CHOOSE = "choose some rows of a list, or all that match its filter"
 OUT_OF_DATE = "this preview is out of date, and nothing was done"
 CHANGES_MAX = 5  # that are told

@@ -17,6 +17,7 @@ from interlock.dashboard.decisions import Decision, describe_decision, read_deci
 from interlock.dashboard.job_pages import read_number
 from interlock.dashboard.pages import PageRequest
 from interlock.kernel.approvals import VERDICTS
+from interlock.kernel.minute_metrics import find_exception
 from interlock.store.connection import Connection
 from interlock.store.queries.dead_letters import END, DeadLetterConditions, read_newest
 from interlock.store.queries.metrics import count_held_by_queue
@@ -138,15 +139,20 @@ def group_dead_letters(
     `limit` is how many are looked at. Returns also whether there are more.
     """
     dead_letters, last = read_newest(connection, tenant, wanted, limit, END)
-    counts: Counter[tuple[str, str, str]] = Counter()
+    counts: Counter[tuple[str, ...]] = Counter()
     for each in dead_letters:
         if each.again_at is None:
             details = each.details
-            counts[each.task, details.get("reason_code") or "", details.get("error_class") or ""] += 1
+            exception = find_exception(details.get("last_error") or "")
+            counts[each.task, details.get("reason_code") or "", details.get("error_class") or "", exception] += 1
+    names = ("task", "reason_code", "error_class", "error")
     groups = [
-        {"task": task, "reason": reason, "error": error, "count": count}
-        for (task, reason, error), count in counts.most_common()
-    ]
+        {
+            "task": facts[0], "reason": facts[1], "error": facts[3] or facts[2], "count": count,
+            "link": urlencode([pair for pair in zip(names, facts, strict=True) if pair[1]]),
+        }
+        for facts, count in counts.most_common()
+    ]  # fmt: skip
     return groups, last is not None
 
 

@@ -81,8 +81,13 @@ def find_error(payload: str) -> str | None:
     fields: dict[str, Any] = msgspec.json.decode(payload)
     if not fields.get("error_class"):
         return TIMEOUT if fields.get("timeout") else None
-    named = NAMED.match(str(fields.get("error") or ""))
-    return named[0] if named else str(fields["error_class"])
+    return find_exception(str(fields.get("error") or "")) or str(fields["error_class"])
+
+
+def find_exception(error: str) -> str:
+    """Returns the exception that an error begins with, as workers tell it; empty if it names none."""
+    named = NAMED.match(error)
+    return named[0] if named else ""
 
 
 def list_minutes(sums: MinuteSums, read_labels: ReadLabels, now: int) -> tuple[MinuteCount, ...]:

@@ -228,6 +228,7 @@ class DeadLetterFilter(Strict, frozen=True, kw_only=True):
     task: Name | None = None
     queue: Name | None = None
     error_class: Literal[tuple(ERROR_CLASSES)] | None = None  # type: ignore[valid-type]
+    error: Name | None = None  # with which the last error begins
     reason_code: Literal[REASONS] | None = None  # type: ignore[valid-type]
     since: Annotated[datetime, Meta(tz=True)] | None = None
 

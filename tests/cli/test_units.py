@@ -135,6 +135,7 @@ def test_a_list_is_filtered_and_paged(place: Place) -> None:
         ("--correlation", "c", "--limit", "1"): [names[2]],
         ("--state", "queued", "--state", "assigned", "--queue", "q"): names[2::-1],
         ("--parent", names[0]): [],
+        ("--error", "it broke"): [],  # nothing has an error yet
         ("--tenant", "2"): [],
     }.items():
         assert [one["id"] for one in ask("list", *args, "--json").json["units"]] == wanted, args

@@ -101,3 +101,16 @@ def test_the_overview_has_the_last_events_the_newest_first(visitor: Visitor, sta
     assert own == [f"event-{job}-{version}" for version in range(len(own), 0, -1)]
     assert len(own) == 4
     assert f"{job} mail running → succeeded " in page.text
+
+
+def test_dead_letters_are_told_apart_by_their_exception_and_requeued_so(visitor: Visitor, stage: Stage) -> None:
+    for error in ("CardDeclined: 7", "CardDeclined: 8", "Timeout: 3 s"):
+        stage.job(attempts=1, queue="pay", task="charge")
+        stage.finish(stage.claim(queue="pay"), ended="failure", error=error)
+    page = visitor.open("/ui/dead-letters")
+    assert "CardDeclined 2" in page.text
+    (link,) = [each for each in page.links if "error=CardDeclined" in each]
+    preview = visitor.open(link)
+    assert "Requeue 2 dead letters?" in preview.text
+    assert "Timeout" not in preview.text
+    assert "2 charge · CardDeclined" in visitor.open("/ui/").text

@@ -54,6 +54,7 @@ class DeadLetterConditions(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None = None
     queue: str | None = None
     error_class: str | None = None
+    error: str | None = None  # with which the last error begins
     reason_code: str | None = None
     since: int = 0  # microseconds
 
@@ -63,7 +64,9 @@ class DeadLetterConditions(msgspec.Struct, frozen=True, kw_only=True):
             (self.lifecycle, dead_letter.lifecycle), (self.task, dead_letter.task), (self.queue, dead_letter.queue),
             (self.error_class, details.get("error_class")), (self.reason_code, details.get("reason_code")),
         )  # fmt: skip
-        return dead_letter.at >= self.since and all(wanted is None or wanted == value for wanted, value in pairs)
+        if dead_letter.at < self.since or not str(details.get("last_error") or "").startswith(self.error or ""):
+            return False
+        return all(wanted is None or wanted == value for wanted, value in pairs)
 
 
 def find_place(connection: Connection, tenant: int, unit: int) -> Place | None:
