@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from interlock.worker.loop import Worker
 
 LOOK_EVERY = 0.1  # seconds
 STOP_WITHIN = 1.0  # seconds for handlers when the run has ended
+AWAY_SECONDS = 10.0  # for how long the database may be away, which is a file beside the repository
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED, FORCED = "interrupted", "interrupted twice"
 # What of the caller's environment a step gets, beside what its job says.
@@ -146,6 +148,9 @@ class LocalRun:
         self.gates = Gates(local, screen)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.signals = self.interrupts = 0  # that came, and that were obeyed
+        self.away_since: float | None = None  # since when the database cannot be written
+        self.failures, self.failed_at = 0, float("-inf")  # how often it could not be, and when that was last
+        self.lost_database = False  # whether nobody waits for it any more
 
     @property
     def forced(self) -> bool:
@@ -153,13 +158,18 @@ class LocalRun:
         return self.interrupts > 1
 
     async def drive(self) -> None:
-        """Work until the run and all its jobs have ended. The first signal cancels it, the second forces that."""
+        """Work until the run and all its jobs have ended. The first signal cancels it, the second forces that.
+
+        Raises:
+            InterlockError: the database cannot be written, so nothing can be recorded any more.
+        """
         self.loop = asyncio.get_running_loop()
         working = asyncio.create_task(self.worker.run())
         try:
             with self.screen:
                 while not working.done():
                     self.obey_signals()
+                    self.refuse_lost_database()
                     row, jobs = await asyncio.to_thread(self.look)
                     self.screen.update(jobs)
                     if row.outcome is not None and all(job.outcome is not None for job in jobs):
@@ -169,7 +179,34 @@ class LocalRun:
         finally:
             self.gates.close()
             self.worker.stop()
-            await working
+            if self.lost_database:
+                self.worker.client.give_up_at = self.worker.now
+                await asyncio.gather(working, return_exceptions=True)
+            else:
+                await working
+
+    def refuse_lost_database(self) -> None:
+        """Ends the run if its database cannot be written: a worker waits for that, and a person shall not.
+
+        On a full disk some writes find room and others do not, so a success in between does not count.
+
+        Raises:
+            InterlockError: that was so for too long, or somebody has interrupted twice.
+        """
+        now, client = time.monotonic(), self.worker.client
+        if client.failures != self.failures:
+            self.failures, self.failed_at = client.failures, now
+        if now - self.failed_at > AWAY_SECONDS:
+            self.away_since = None
+            return
+        self.away_since = self.away_since or now
+        if self.forced or now - self.away_since >= AWAY_SECONDS:
+            self.lost_database = True
+            self.runner.no_grace.set()
+            raise InterlockError(
+                f"the run has ended, because its database in '{self.local.folder}' cannot be written: "
+                f"{client.last_failure}; the next `interlock ci` that can write there cleans up"
+            )
 
     def look(self) -> tuple[CiRunRow, list[CiJobRow]]:
         app = self.local.app

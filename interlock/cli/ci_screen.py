@@ -12,6 +12,7 @@ from interlock.cli.ci_local import LocalCi
 from interlock.cli.ci_words import OUTCOMES, count_jobs, find_lost_need, list_attempts
 from interlock.cli.output import (
     FINDING,
+    INTERRUPTED,
     USAGE,
     format_count,
     make_console,
@@ -28,7 +29,6 @@ from interlock.plugins.ci.queries import CiJobRow, CiRunRow, list_ci_jobs, read_
 from interlock.worker.ci import CiRunner
 from interlock.worker.ci_output import clean_line
 
-CANCELLED = 130  # the exit code of a run that was cancelled, as after Ctrl-C
 LINES_SHOWN, TAIL_SHOWN = 3, 40  # last lines of what runs, and of what failed
 OFFER = "steps had this machine's tools and network; `interlock ci run --sandbox` runs them as a fleet would"
 
@@ -148,5 +148,5 @@ def find_exit_code(row: CiRunRow, failed: str | None, *, interrupted: bool) -> i
     if row.outcome == "success":
         return 0
     if interrupted or row.outcome == "cancelled":
-        return CANCELLED
+        return INTERRUPTED
     return USAGE if failed is not None else FINDING

@@ -13,10 +13,11 @@ from interlock import __version__
 from interlock.cli.app_loader import find_plugins
 from interlock.cli.arguments import hide_passwords
 from interlock.cli.options import OWN_FILES
-from interlock.cli.output import USAGE, print_error, print_line
+from interlock.cli.output import INTERRUPTED, USAGE, print_error, print_line
 from interlock.core.plugin import Registry, load_part
 from interlock.kernel.errors import InterlockError
 from interlock.plugins import STANDARD
+from interlock.store.connection import LostCommit
 
 HERE = "interlock.cli."
 # Where each command is: a program loads the one that it runs, and all of them only to list them.
@@ -140,6 +141,11 @@ def main() -> None:
     except InterlockError as error:
         print_error(f"interlock: {error}")
         sys.exit(USAGE)
+    except LostCommit as error:
+        print_error(f"interlock: the database cannot be written: {error}")
+        sys.exit(USAGE)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)  # while it was starting
     except OSError as error:
         print_error(f"interlock: the output cannot be written: {error.strerror}")
         os._exit(USAGE)  # an ordinary exit would try to write it once more

@@ -14,7 +14,7 @@ from rich.text import Text
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
 
-FINDING, USAGE = 1, 2
+FINDING, USAGE, INTERRUPTED = 1, 2, 130
 Json = Annotated[bool, typer.Option("--json", envvar="INTERLOCK_JSON", help="Print JSON for programs.")]
 COLOURS = {
     Category.WAITING: "yellow", Category.READY: "cyan", Category.HELD: "blue", Category.ACTIVE: "bold blue",

@@ -19,7 +19,7 @@ from interlock.git.command import PROTOCOLS, SECONDS, BranchMoved, GitError, Git
 from interlock.kernel.errors import InterlockError
 
 NO_REPOSITORY = "not a git repository"  # in what git says
-NOTHING = "0" * 40  # as the old value of a branch: it must not exist
+NOTHING = ""  # as the old value of a branch: it must not exist
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # as the source of attributes: newer versions would read HEAD's
 HALF_WRITTEN = re.compile(r"failed to read .*worktrees/.*/commondir")  # of a worktree that is being made
 PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds until git is asked again
@@ -92,7 +92,9 @@ class Repository:
             if NO_REPOSITORY in str(error):
                 raise GitError(f"'{path}' is not a git repository, nor a folder in one") from None
             raise
-        own, common = folders.text.splitlines()
+        if "\n" in os.path.realpath(path) or folders.text.count("\n") != 1:
+            raise GitError(f"the path of the repository {str(path)!r} has a line end, which is not supported")
+        own, common = folders.text.split("\n")
         self.folder = os.path.realpath(os.path.join(path, common) if not os.path.isabs(common) else common)
         self.own_folder = os.path.realpath(own)
 

@@ -42,6 +42,6 @@ class CiRunner:
     def run_job(self, ctx: Context, order: JobOrder) -> dict[str, Any]:
         """Runs an attempt of a job, and returns what it kept."""
         assert isinstance(ctx, JobContext)
-        output = CiOutput(ctx)
+        output = CiOutput(ctx, [self.settings.secrets[name] for name in order.spec.secrets])
         self.tails[ctx.grant.parent or 0] = output.tail
         return CiAttempt(self.settings, ctx, order, output, self.no_grace.is_set).run()

@@ -20,7 +20,11 @@ MEDIA = "application/x-tar+gzip"
 BYTES_MAX = 2 << 30  # of the files of an artifact
 
 
-class NoFiles(InterlockError):
+class NotFit(InterlockError):
+    """The files of a job make no artifact: the job is to blame for that, and no machine."""
+
+
+class NoFiles(NotFit):
     """No file of a job is one that it keeps."""
 
 
@@ -29,7 +33,7 @@ def keep_artifact(ctx: JobContext, place: str, artifact: CiArtifact) -> str:
 
     Raises:
         NoFiles: no path matches.
-        InterlockError: it is too large, or a link leaves the files of the job.
+        NotFit: it is too large, or a link leaves the files of the job.
         Stale: the lease is over.
     """
     assert ctx.app
@@ -68,19 +72,19 @@ def list_files(place: str) -> Iterator[str]:
 
 
 def add_files(packed: gzip.GzipFile, place: str, paths: list[str]) -> None:
-    """Writes files to an archive that is the same for the same files. Raises InterlockError."""
+    """Writes files to an archive that is the same for the same files. Raises NotFit."""
     size, root = 0, os.path.realpath(place)
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in paths:
             whole = os.path.join(place, path)
             entry = archive.gettarinfo(whole, arcname=path)
             if entry is None or not (entry.isreg() or entry.issym()):
-                raise InterlockError(f"'{path}' is neither a file nor a link, and cannot be kept")
+                raise NotFit(f"'{path}' is neither a file nor a link, and cannot be kept")
             if entry.issym() and not is_below(root, os.path.join(os.path.dirname(whole), entry.linkname)):
-                raise InterlockError(f"the link '{path}' leads out of the files of the job, and cannot be kept")
+                raise NotFit(f"the link '{path}' leads out of the files of the job, and cannot be kept")
             size += entry.size
             if size > BYTES_MAX:
-                raise InterlockError(f"it has more than {BYTES_MAX:,} bytes, which are allowed")
+                raise NotFit(f"it has more than {BYTES_MAX:,} bytes, which are allowed")
             entry.uid = entry.gid = entry.mtime = 0
             entry.uname = entry.gname = ""
             if entry.isreg():

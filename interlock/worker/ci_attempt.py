@@ -15,6 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from interlock.client.exceptions import Cancelled, StepFailed
 from interlock.git import GitError
 from interlock.kernel.commands import Enter, Heartbeat, LeaseStatus, Start
@@ -27,7 +29,7 @@ from interlock.plugins.ci.junit import LOST as LOST_TESTS
 from interlock.plugins.ci.junit import CiTest, choose_tests, parse_junit
 from interlock.plugins.ci.orders import JobOrder, Reuse
 from interlock.plugins.ci.results import SIGHT, TESTS
-from interlock.worker.ci_artifacts import NoFiles, keep_artifact, list_files, take_artifacts_over
+from interlock.worker.ci_artifacts import NoFiles, NotFit, keep_artifact, list_files, take_artifacts_over
 from interlock.worker.ci_output import CiOutput
 from interlock.worker.ci_steps import CiSteps
 from interlock.worker.ci_worktrees import CiSettings, make_worktree, remove_worktree
@@ -57,6 +59,7 @@ class CiAttempt:
             try:
                 make_worktree(self.settings, self.place, self.order.commit)
             except (GitError, OSError) as error:
+                self.output.write_line(f"the files could not be checked out: {error}")
                 raise self.fail(Sight(stage=CHECKOUT, summary=str(error))) from None
             self.say(Enter, phase="run")
             sight = self.steps.run()
@@ -84,6 +87,7 @@ class CiAttempt:
 
     def fail(self, sight: Sight) -> StepFailed:
         """Says what was seen of the end, and returns the error that ends the attempt."""
+        sight = msgspec.structs.replace(sight, summary=self.output.hide(sight.summary))
         with suppress(Stale):
             check_accepted(self.ctx.sender.send(self.ctx.record("step", sight, SIGHT)))
         return StepFailed(sight.summary or "it failed")
@@ -111,8 +115,8 @@ class CiAttempt:
             try:
                 size = keep_artifact(self.ctx, self.place, artifact)
                 self.output.write_line(f"the artifact '{artifact.name}' was kept: {size}")
-            except NoFiles as error:
-                if not failed:
+            except NotFit as error:
+                if not failed or not isinstance(error, NoFiles):
                     self.output.write_line(str(error))
                     return Sight(stage=ARTIFACTS, summary=str(error))
             except (OSError, InterlockError) as error:
@@ -127,7 +131,7 @@ class CiAttempt:
         globs, tests = GlobSet(self.spec.reports.junit), list[CiTest]()
         for path in sorted(path for path in list_files(self.place) if globs.match(path)) if globs.globs else ():
             try:
-                tests += parse_junit(read_report(os.path.join(self.place, path)), path)
+                tests += parse_junit(read_report(os.path.join(self.place, path)), path, self.output.hide)
             except (OSError, InterlockError) as error:
                 self.output.write_line(str(error))
         kept = choose_tests(tests)
@@ -136,7 +140,7 @@ class CiAttempt:
             check_accepted(self.ctx.sender.send(part))
         if tests:
             lost = sum(test.outcome in LOST_TESTS for test in tests)
-            self.output.write_line(f"{len(tests)} tests were reported, of which {lost} failed")
+            self.output.write_line(f"tests in the reports: {len(tests)}, of which {lost} failed")
 
 
 def read_report(path: str) -> bytes:

@@ -1,7 +1,9 @@
 """Output of a CI attempt: its log, and the last lines of it, which are shown while it runs."""
 
 from collections import deque
+from collections.abc import Iterable
 
+from interlock.process.masking import Masker
 from interlock.worker.context import JobContext
 
 TAIL_LINES = 40
@@ -11,8 +13,9 @@ LINE_MAX = 400  # characters of a line that is shown
 class CiOutput:
     """The output of one attempt."""
 
-    def __init__(self, ctx: JobContext) -> None:
-        self.ctx = ctx
+    def __init__(self, ctx: JobContext, secrets: Iterable[str] = ()) -> None:
+        """`secrets`: what is masked in lines of ours; output of steps comes without them."""
+        self.ctx, self.masker = ctx, Masker(secrets)
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self.partial = b""  # the beginning of a line
 
@@ -24,8 +27,13 @@ class CiOutput:
         self.tail.extend(decode_line(line) for line in lines[-TAIL_LINES:])
 
     def write_line(self, text: str) -> None:
-        """Adds a line of ours."""
-        self.write(f"{text}\n".encode(errors="backslashreplace"))
+        """Adds a line of ours, which may name a file that a step has called as it liked."""
+        self.write(f"{self.hide(text)}\n".encode(errors="backslashreplace"))
+
+    def hide(self, text: str) -> str:
+        """Returns a text with the job's secrets masked."""
+        data = text.encode(errors="backslashreplace")
+        return (self.masker.feed(data) + self.masker.flush()).decode()
 
     def end_line(self) -> None:
         """Ends a line that a step began."""

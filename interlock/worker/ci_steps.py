@@ -99,8 +99,11 @@ class CiSteps:
             self.output.end_line()
             return Sight(stage=START, step=name, summary=str(error))
         self.output.end_line()
-        if end.killed or end.left:
-            self.output.write_line(f"{end.killed + end.left} processes were left behind and killed")
+        if (end.killed or end.left) and not self.settings.sandbox:  # a sandbox ends with all that is in it
+            count = end.killed + end.left
+            self.output.write_line(
+                f"{count} {'process was' if count == 1 else 'processes were'} left behind and killed"
+            )
         if end.succeeded or (end.stopped == "request" and not after):
             return None
         return self.describe_end(name, end)

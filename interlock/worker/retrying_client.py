@@ -27,6 +27,7 @@ class RetryingClient:
 
     def __init__(self, app: "App") -> None:
         self.app, self.database_away = app, False
+        self.failures, self.last_failure = 0, ""  # how often it was away, and what was said of the last time
         self.give_up_at: float | None = None  # the loop's time after which a database that is away is not waited for
 
     async def connect(self) -> None:
@@ -105,6 +106,8 @@ class RetryingClient:
 
     def log_away(self, error: InterlockError) -> None:
         """Logs once each time that the database goes away."""
+        if isinstance(error, Unavailable):
+            self.failures, self.last_failure = self.failures + 1, str(error)
         if isinstance(error, Unavailable) and not self.database_away:
             log_event(WARNING, "database unavailable, waiting for it", error)
             self.database_away = True

@@ -1,5 +1,6 @@
 """Repositories with a config, and runs of it inside the test's own process."""
 
+import contextlib
 import hashlib
 import json
 import time
@@ -8,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import interlock
+from interlock.audit.laws import audit
 from interlock.client.app import App
+from interlock.kernel.lifecycle import Category
+from interlock.store.queries.views import Filter, events_of, listing
 from tests.cli.inside import Ask, Done, inside
 from tests.git.repositories import commit_files, git
 
@@ -58,3 +62,27 @@ def wait_until(true: Callable[[], object]) -> None:
     while not true():
         assert time.monotonic() < until, "it did not become true"
         time.sleep(0.05)
+
+
+def check_record(folder: Path) -> None:
+    """Every law holds, every move is listed, and nothing is open (R4-64, R4-70)."""
+    with open_runs(folder) as app:
+        assert app.engine.read(lambda connection: list(audit(connection, app.lifecycles, laws=app.registry.laws))) == []
+        rows = app.read(listing, Filter(), 1_000)
+        assert {row.unit.outcome for row in rows} <= {Category.SUCCESS, Category.FAILURE, Category.CANCELLED}
+        for row in rows:
+            lifecycle = app.lifecycles[row.unit.lifecycle]
+            for event in app.read(events_of, row.unit.id):
+                assert event.source is None or event.source == event.target or (
+                    any(event.target in move.path for (_, _), move in lifecycle.moves.items())
+                )  # fmt: skip
+
+
+def processes_of(commit: str) -> list[str]:
+    """The processes that were started for jobs of a commit, by what they got in their environment."""
+    mark, named = f"INTERLOCK_COMMIT={commit}".encode(), []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in path.read_bytes():
+                named.append(path.parent.name)
+    return named

@@ -1,6 +1,5 @@
 """`interlock ci run` and what looks at its runs, by real git, real processes and real files."""
 
-import contextlib
 import json
 import os
 import signal
@@ -11,10 +10,17 @@ from pathlib import Path
 import pytest
 
 import interlock
-from interlock.audit.laws import audit
-from interlock.kernel.lifecycle import Category
-from interlock.store.queries.views import Filter, events_of, listing
-from tests.ci.repositories import ci, classes, fingerprint, make_repository, open_runs, states, wait_until
+from tests.ci.repositories import (
+    check_record,
+    ci,
+    classes,
+    fingerprint,
+    make_repository,
+    open_runs,
+    processes_of,
+    states,
+    wait_until,
+)
 from tests.conftest import COMMAND
 from tests.git.repositories import commit_files, git, write_files
 
@@ -36,20 +42,6 @@ def _own_folder_for_worktrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def left_over(folder: Path) -> list[str]:
     """Worktrees that are left of jobs."""
     return git(folder, "worktree", "list", "--porcelain").split("\n\n")[1:]
-
-
-def check_record(folder: Path) -> None:
-    """Every law holds, every move is listed, and nothing is open (R4-64, R4-70)."""
-    with open_runs(folder) as app:
-        assert app.engine.read(lambda connection: list(audit(connection, app.lifecycles, laws=app.registry.laws))) == []
-        rows = app.read(listing, Filter(), 1_000)
-        assert {row.unit.outcome for row in rows} <= {Category.SUCCESS, Category.FAILURE, Category.CANCELLED}
-        for row in rows:
-            lifecycle = app.lifecycles[row.unit.lifecycle]
-            for event in app.read(events_of, row.unit.id):
-                assert event.source is None or event.source == event.target or (
-                    any(event.target in move.path for (_, _), move in lifecycle.moves.items())
-                )  # fmt: skip
 
 
 @pytest.mark.req("R4-03", "R4-18", "R4-64", "R4-70")
@@ -199,7 +191,7 @@ jobs:
     assert say("tests").out.splitlines()[1:] == ["unit\tb\tfailure\t100 ms\tno"] * 2 + ["4 tests, 2 of them failed"]
     assert len(say("tests", "--all").out.splitlines()) == 6
     assert "'bad/r.xml' is no JUnit file" in say("log", "other").out
-    assert "4 tests were reported, of which 2 failed" in say("log", "unit").out
+    assert "tests in the reports: 4, of which 2 failed" in say("log", "unit").out
     assert say("flaky").out == "TEST\tLOST\tWON\n"
 
 
@@ -354,16 +346,6 @@ HOSTILE = {
     "locks-itself-out": ("mkdir -p a/b; chmod 0 a", "success"),
     "kills-its-parent": ("kill -KILL $PPID; sleep 600", "infra"),
 }
-
-
-def processes_of(commit: str) -> list[str]:
-    """The processes that were started for jobs of a commit, by what they got in their environment."""
-    mark, named = f"INTERLOCK_COMMIT={commit}".encode(), []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if mark in path.read_bytes():
-                named.append(path.parent.name)
-    return named
 
 
 @pytest.mark.req("R4-67")

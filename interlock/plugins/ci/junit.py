@@ -1,7 +1,7 @@
 """JUnit files: what tools say of tests, as rows. Whoever wrote one may have meant harm, so all of it is bounded."""
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -23,28 +23,31 @@ class CiTest(msgspec.Struct, frozen=True, array_like=True):
     message: str = ""
 
 
-def parse_junit(data: bytes, file: str) -> list[CiTest]:
-    """Returns the tests of a file. Raises InterlockError if it is too large, or no such file."""
+def parse_junit(data: bytes, file: str, hide: Callable[[str], str] = str) -> list[CiTest]:
+    """Returns the tests of a file. Raises InterlockError if it is too large, or no such file.
+
+    Parameters:
+        hide: masks the secrets in a text.
+    """
     if len(data) > BYTES_MAX:
         raise InterlockError(f"'{file}' has more than {BYTES_MAX >> 20} MiB, which are allowed")
     if b"<!DOCTYPE" in data or b"<!ENTITY" in data:
         raise InterlockError(f"'{file}' has a document type, which is not read")
     try:
-        return list(list_cases(ElementTree.fromstring(data)))
+        return list(list_cases(ElementTree.fromstring(data), hide))
     except (ElementTree.ParseError, ValueError, RecursionError) as error:
         raise InterlockError(f"'{file}' is no JUnit file: {error}") from None
 
 
-def list_cases(root: ElementTree.Element) -> Iterator[CiTest]:
+def list_cases(root: ElementTree.Element, hide: Callable[[str], str]) -> Iterator[CiTest]:
     """Yields the tests of a document."""
     for case in root.iter("testcase"):
         ends = {child.tag: child for child in case if child.tag in (*LOST, LEFT_OUT)}
         outcome = next((word for word in (BROKE, FAILED, LEFT_OUT) if word in ends), PASSED)
         words = "" if outcome == PASSED else ends[outcome].get("message") or ends[outcome].text or ""
         name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
-        yield CiTest(
-            clean(name, NAME_MAX) or "a test without a name", outcome, read_ms(case), clean(words, MESSAGE_MAX)
-        )
+        named = clean(hide(name), NAME_MAX) or "a test without a name"
+        yield CiTest(named, outcome, read_ms(case), clean(hide(words), MESSAGE_MAX))  # masked before they are cut
 
 
 def read_ms(case: ElementTree.Element) -> int:
