@@ -46,6 +46,7 @@ PLANS = {
     "enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
     "jit": "off", "plan_cache_mode": "force_generic_plan",
 }  # fmt: skip
+UNPLAN = f"SELECT set_config(name, reset_val, true) FROM pg_settings WHERE name IN ({', '.join(map(repr, PLANS))})"
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 BEGAN = "(extract(epoch FROM now()) * 1000000)::bigint"  # the same in all statements of a transaction
 NUMBER = "pg_backend_pid()"  # of the server's process
@@ -61,6 +62,7 @@ class PostgresConnection:
     generation: int | None = None
     end: float | None = None  # when a transaction that only reads is stopped
     observers: Observers = ()
+    is_planned = False  # whether the session has the settings of PLANS, so that no transaction makes them
     unsynced: AbstractContextManager[Any] | None = None  # the pipeline in which writes were sent and not waited for
 
     def __init__(self, url: str, clock: Callable[[], int] | None = None, *, later: bool = False) -> None:
@@ -86,6 +88,7 @@ class PostgresConnection:
         self.pooled = is_pooled(raw)
         # A name that is prepared here may be unknown to where a pooler sends the next transaction.
         prepares = split_prepare(self.url)[1] and not self.pooled
+        self.is_planned = False
         return wrap_connection(PipelineConnection(raw, prepares=prepares), self.observers)
 
     def observe(self, observers: Observers) -> None:
@@ -97,6 +100,7 @@ class PostgresConnection:
         """A transaction is carried out by the server's process of this number; another one's names are not its own."""
         if self.raw.prepares and number != self.raw.info.backend_pid:
             self.raw.stop_preparing()
+            self.is_planned = False
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
         if self.end is not None and time.monotonic() > self.end:  # statement_timeout is of each statement alone
@@ -108,6 +112,8 @@ class PostgresConnection:
 
     def declare(self, tenants: Sequence[int], seconds: float | None = None) -> None:
         """This transaction sees and writes the rows of these tenants only, and is stopped after so many seconds."""
+        if self.is_planned:
+            self.rows(UNPLAN)
         limit = {} if seconds is None else {"statement_timeout": f"{max(int(seconds * 1_000), 1)}ms"}
         self.notice_pooler(self.rows(f"SELECT {NUMBER}, {format_settings({**format_tenants(tenants), **limit})}")[0][0])
         self.end = None if seconds is None else time.monotonic() + seconds
@@ -137,7 +143,9 @@ class PostgresConnection:
         """Whoever is born comes right behind the act that says so."""
         self.insert(acts)
         if born:
+            self.raw.send_now()
             self.insert(born)
+            self.raw.send_now()
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         given = Given(type(rows[0]), (key, *columns), list(map(attrgetter(key, *columns), rows)))
@@ -175,9 +183,12 @@ class PostgresConnection:
     def begin(self, tenants: Sequence[int] = (), ahead: Sequence[BoundQuery[Any]] = ()) -> Opened:
         """A transaction is open that sees these tenants only: one round trip, with the queries that are sent ahead."""
         now = self.clock() if self.clock else None
-        settings = format_settings({**format_tenants(tenants), **PLANS})
-        first = f"SELECT pg_current_xact_id()::text, {BEGAN}, {NUMBER}, {settings}"
         with translate_errors():
+            if self.raw.prepares and not self.is_planned:  # else a pooler may send each transaction to another session
+                self.raw.execute(f"SELECT {format_settings(PLANS, lasts=True)}")
+                self.is_planned = True
+            settings = format_settings({**format_tenants(tenants), **({} if self.is_planned else PLANS)})
+            first = f"SELECT pg_current_xact_id()::text, {BEGAN}, {NUMBER}, {settings}"
             try:
                 with self.raw.pipeline():
                     self.raw.execute("BEGIN")
@@ -268,9 +279,10 @@ def format_tenants(tenants: Sequence[int]) -> dict[str, str]:
     return {"app.tenants": "{" + ",".join(str(int(tenant)) for tenant in tenants) + "}"}
 
 
-def format_settings(wanted: Mapping[str, str]) -> str:
-    """What a transaction says of itself, until it ends."""
-    return ", ".join(f"set_config('{name}', '{value}', true)" for name, value in wanted.items())
+def format_settings(wanted: Mapping[str, str], *, lasts: bool = False) -> str:
+    """What a transaction says of itself, until it ends, or of its session."""
+    local = "false" if lasts else "true"
+    return ", ".join(f"set_config('{name}', '{value}', {local})" for name, value in wanted.items())
 
 
 class CallerPostgresConnection(PostgresConnection):
