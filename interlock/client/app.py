@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from interlock.client.agents import Agent, AgentRun, define_agent
 from interlock.client.async_pairs import AsyncBridge, Call, Sender, verb
 from interlock.client.backend import Backend, find_tenant, is_far, open_far, open_here, parse_address
-from interlock.client.blobs import pack, pack_apart
+from interlock.client.blobs import has_large_value, pack, pack_apart
 from interlock.client.budgets import RunBudget
 from interlock.client.caller_transaction import CallerTransaction
 from interlock.client.ci_runs import CiRun
@@ -302,7 +302,9 @@ class App:
 
     async def asend(self, command: Command[A]) -> A:
         """Does the same as `send`, and lets others run meanwhile."""
-        return await self.bridge.wait_for(self.engine.put(await pack_apart(self, command)))
+        if has_large_value(command):
+            command = await pack_apart(self, command)
+        return await self.bridge.wait_for(self.engine.put(command))
 
     @property
     def bridge(self) -> AsyncBridge:

@@ -13,7 +13,7 @@ and gets the answer. Whoever runs it chooses how to wait: the SDK with and witho
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial, update_wrapper
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar, overload
@@ -76,12 +76,12 @@ class AsyncBridge:
             waiter, done = self.completed.popleft()
             if waiter.done():
                 continue
-            if done.cancelled():
-                waiter.cancel()
-            elif error := done.exception():
-                waiter.set_exception(error)
-            else:
+            try:
                 waiter.set_result(done.result())
+            except CancelledError:
+                waiter.cancel()
+            except BaseException as error:
+                waiter.set_exception(error)
 
 
 # Verbs that send one command.

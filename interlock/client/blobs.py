@@ -91,8 +91,8 @@ def pack_values(app: "App", command: Any) -> Any:
 
 
 async def pack_apart(app: "App", command: Command[A]) -> Command[A]:
-    """Does the same as `pack`, and lets others run meanwhile."""
-    return await asyncio.to_thread(pack, app, command) if has_large_value(command) else command
+    """Does the same as `pack` for a command that has large values, and lets others run meanwhile."""
+    return await asyncio.to_thread(pack_values, app, command)
 
 
 def unpack(app: "App", text: str, *, worker: bool = False) -> str:

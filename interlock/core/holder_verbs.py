@@ -9,12 +9,14 @@ from interlock.core.notes import note, verbose_kept_us
 from interlock.core.outcomes import add_cost, check_cost, is_release_again
 from interlock.core.validation import check_choice, check_name, check_range
 from interlock.kernel import policy
+from interlock.kernel.blobs import parse_reference
 from interlock.kernel.commands import RECORDED_ONCE, RECORDS, Enter, LeaseStatus, Record, Release
 from interlock.kernel.errors import InterlockError, NotWanted, Refused
 from interlock.kernel.guards import BY_HOLDER
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Owner
 from interlock.kernel.rows import Artifact, Unit
+from interlock.store.hooks import RecordKind
 from interlock.store.queries.for_verbs import has_artifact, has_note
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -28,7 +30,7 @@ def record(tx: UnitOfWork, command: Record) -> list[LeaseStatus]:
         hook(command)
 
     def apply(unit: Unit, index: int) -> None:
-        if any(hook(tx, unit, command) for hook in tx.hooks.on_record):
+        if keep_by_plugins(tx, unit, command):
             return
         if command.kind == "artifact":
             keep_artifact(tx, unit, command)
@@ -37,6 +39,25 @@ def record(tx: UnitOfWork, command: Record) -> list[LeaseStatus]:
             note(tx, unit.id, command.kind, command.payload, name=command.name, fence=unit.fence, keep_us=keep_us)
 
     return apply_each(tx, command, command.held, apply)
+
+
+class ServedRecords:
+    """The places of the hooks that serve a kind of record, for the kinds that an engine has met."""
+
+    def __init__(self) -> None:
+        self.places: dict[RecordKind, tuple[int, ...]] = {}
+
+
+def keep_by_plugins(tx: UnitOfWork, unit: Unit, command: Record) -> bool:
+    """Whether a plugin has kept what is recorded: each is asked that serves its kind, until one has."""
+    hooks, known = tx.hooks.on_record, tx.cache.state(ServedRecords).places
+    kind = RecordKind(
+        command.kind, unit.parent is not None, command.of is not None, command.usage is not None,
+        parse_reference(command.payload) is not None,
+    )  # fmt: skip
+    if kind not in known:
+        known[kind] = tuple(place for place, hook in enumerate(hooks) if hook.serves(kind))
+    return any(hooks[place].run(tx, unit, command) for place in known[kind])
 
 
 def release(tx: UnitOfWork, command: Release) -> list[LeaseStatus]:

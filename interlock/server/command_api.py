@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.client import http_codec
-from interlock.client.blobs import pack_apart
+from interlock.client.blobs import has_large_value, pack_apart
 from interlock.client.remote_views import RemoteView, index_remote_views, strip_secrets
 from interlock.client.selections import REQUEUE, is_requeue
 from interlock.core.plugin import Registry
@@ -103,7 +103,7 @@ async def deny(scope: str, request: Request, command: Command[Any]) -> Denied | 
 async def send_commands(request: Request, commands: Sequence[Command[Any]]) -> list[CommandResponse]:
     if not commands:
         return []
-    packed = [await pack_apart(request.app, command) for command in commands]
+    packed = [await pack_apart(request.app, command) if has_large_value(command) else command for command in commands]
     futures = map(asyncio.wrap_future, request.app.put_all(packed))
     return [make_command_response(item) for item in await asyncio.gather(*futures, return_exceptions=True)]
 

@@ -82,6 +82,26 @@ class GrantFields(NamedTuple):
     read: Callable[["UnitOfWork", list[Unit]], Mapping[int, Mapping[str, Any]]]  # by unit
 
 
+class RecordKind(NamedTuple):
+    """What thousands of records have in common, and all by which plugins are asked about one."""
+
+    kind: str
+    is_child: bool  # the unit has a parent
+    asks: bool  # it says what was asked for
+    has_usage: bool  # it says what was used
+    is_large: bool  # its value is beside the database
+
+
+class OnRecord(NamedTuple):
+    """What a plugin does with something that the holder of a unit records, of the kinds that it serves.
+
+    `run` returns whether the plugin has kept it. It raises NotWanted if it is not accepted: nothing has changed then.
+    """
+
+    serves: Callable[[RecordKind], bool]
+    run: Callable[["UnitOfWork", Unit, Record], bool]
+
+
 # Each of these is called within the transaction, in the order of the plugins.
 
 # Called whenever a unit's columns are derived, with the unit, whether it could be claimed now, and whether it is held.
@@ -99,7 +119,8 @@ PrepareWork = Callable[["UnitOfWork", Work, Unit | None], Work]
 IsPlain = Callable[[Work], bool]
 # Called with work of which a unit is about to be made.
 BeforeBirth = Callable[["UnitOfWork", Work], None]
-# Called when everything of a submit was made, with its answers. Raises InterlockError if nothing of it may be made.
+# Called when everything of a submit was made that has keys, needs or places below parents, with its answers. Raises
+# InterlockError if nothing of it may be made.
 AfterSubmit = Callable[["UnitOfWork", Submit, Sequence[Submitted]], None]
 # Called before a unit is made ready. Returns whether it is not to be made ready after all.
 BeforeReady = Callable[["UnitOfWork", Unit], bool]
@@ -136,9 +157,6 @@ OnDecide = Callable[["UnitOfWork", Decide], Standing | None]
 AfterDecide = Callable[["UnitOfWork", Unit, Decide], None]
 # Called before something is recorded that a holder sends. Raises InterlockError if it may not be.
 BeforeRecord = Callable[[Record], None]
-# Called with something that the holder of a unit records. Returns whether the plugin has kept it. Raises NotWanted if
-# it is not accepted: nothing has changed then.
-OnRecord = Callable[["UnitOfWork", Unit, Record], bool]
 # Called when a holder enters a phase of its run, with the run and the trigger; the move is listed, and not made yet.
 # Raises NotWanted if it may not be made: nothing has changed then.
 PhaseGuard = Callable[["UnitOfWork", Unit, str], None]

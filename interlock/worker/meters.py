@@ -7,8 +7,6 @@ much a call may cost, and to wait once a soft cap is reached.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from interlock.client.exceptions import Await
 from interlock.kernel.budgets import STEPS, name_question, parse_amount, present_amount
 from interlock.kernel.commands import MeterStatus
@@ -45,7 +43,7 @@ class Meters:
         used = {name: parse_amount(name, amount) for name, amount in usage.items()}
         for name, amount in ({**used, STEPS: steps} if steps else used).items():
             before = self.known.get(name) or MeterStatus(name, 0)
-            meter = self.known[name] = msgspec.structs.replace(before, used=before.used + amount)
+            meter = self.known[name] = MeterStatus(name, before.used + amount, before.soft, before.hard)
             if meter.soft is not None and meter.used > meter.soft:
                 question = name_question(name, meter.soft)
                 if question not in self.questions and question not in self.context.children:

@@ -10,7 +10,7 @@ from itertools import chain, repeat
 from logging import INFO, WARNING
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from interlock.client.blobs import pack_apart
+from interlock.client.blobs import has_large_value, pack_apart
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Contended, Denied, InterlockError, Unavailable
 from interlock.worker.log_lines import log_event
@@ -80,7 +80,9 @@ class RetryingClient:
         futures: Sequence[Future[Any]] = ()
         answers: list[Any] = []
         try:
-            futures = self.app.put_all([await pack_apart(self.app, command) for command in commands])
+            futures = self.app.put_all(
+                [await pack_apart(self.app, command) if has_large_value(command) else command for command in commands]
+            )
             for future in futures:
                 try:
                     answers.append(await self.app.bridge.wait_for(future))

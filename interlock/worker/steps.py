@@ -5,8 +5,7 @@ comes to it, with those that were recorded after it, so a handler that does agai
 once. What a handler asks for (`of=`) is compared with what was asked for under the same name.
 """
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
@@ -54,29 +53,9 @@ class StepRecorder:
         return await await_steps(self.perform(name, fn, of, usage, retry), self.context.calls)
 
     def perform(self, name: str, fn: Callable[[], Any], of: Any, usage: Usage, retry: int) -> Steps[Any]:
+        """Raises PermanentError for a name that this attempt used before: a name stands for one step."""
         check_tries(name, retry)
         request = describe_request(name, of, self.context)
-        with self.use(name):
-            yield from self.look_up(name)
-            if name not in self.done:
-                yield from self.context.meters.wait_for_answers()
-                value = yield from self.try_often(name, fn, retry)
-                text, used = encode_step(name, self.context.clean(name, value)), find_usage(name, usage, value)
-                yield from self.send(self.make_record(name, text, request, used))
-                self.done[name] = text
-                self.context.meters.add(used or {}, steps=1)
-            elif request is not None and self.requests.get(name, request.digest) != request.digest:
-                page = yield self.context.sender, self.make_read(name)
-                raise make_drift(name, page.request, request)
-        return msgspec.json.decode(self.context.read_value(self.done[name]))
-
-    @contextmanager
-    def use(self, name: str) -> Iterator[None]:
-        """A name stands for one step of an attempt. One that raises is not done, and may be tried again under it.
-
-        Raises:
-            PermanentError: this attempt used the name before.
-        """
         if name in self.used:
             raise PermanentError(
                 f"the step '{name}' is there twice in this attempt, and a name stands for one step; name each by what "
@@ -84,15 +63,33 @@ class StepRecorder:
             )
         self.used.add(name)
         try:
-            yield
-        except BaseException:
+            if self.left and name not in self.done:
+                yield from self.look_up(name)
+            if name not in self.done:
+                yield from self.perform_now(name, fn, request, usage, retry)
+            elif request is not None and self.requests.get(name, request.digest) != request.digest:
+                page = yield self.context.sender, self.make_read(name)
+                raise make_drift(name, page.request, request)
+        except BaseException:  # it is not done, and may be tried again under its name
             self.used.discard(name)
             raise
+        return msgspec.json.decode(self.context.read_value(self.done[name]))
+
+    def perform_now(
+        self, name: str, fn: Callable[[], Any], request: AskedFor | None, usage: Usage, retry: int
+    ) -> Steps[None]:  # fmt: skip
+        """A step that is not recorded yet is done, and recorded."""
+        meters = self.context.meters
+        if meters.questions:
+            yield from meters.wait_for_answers()
+        value = yield from self.try_often(name, fn, retry)
+        text, used = encode_step(name, self.context.clean(name, value)), find_usage(name, usage, value)
+        yield from self.send(self.make_record(name, text, request, used))
+        self.done[name] = text
+        meters.add(used or {}, steps=1)
 
     def look_up(self, name: str) -> Steps[None]:
-        """A step that the grant did not bring is asked for, if there are any more."""
-        if name in self.done or not self.left:
-            return
+        """A step that the grant did not bring is asked for, with those that were recorded after it."""
         page: StepsPage = yield self.context.sender, self.make_read(name)
         for step in page.steps:
             self.add(step)
@@ -168,16 +165,16 @@ def find_usage(name: str, usage: Usage, value: Any) -> dict[str, float] | None:
 
 def encode_step(name: str, value: Any) -> str:
     """The result of a step as it is kept. Raises PermanentError for what is no JSON, such as an awaitable."""
-    if isawaitable(value):
-        if isinstance(value, Coroutine):
-            value.close()
-        raise PermanentError(
-            f"the function of the step '{name}' is async, and its handler is not; make the handler `async def`, and "
-            "await the step"
-        )
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        if isawaitable(value):
+            if isinstance(value, Coroutine):
+                value.close()
+            raise PermanentError(
+                f"the function of the step '{name}' is async, and its handler is not; make the handler `async def`, "
+                "and await the step"
+            ) from None
         raise PermanentError(
             f"the result of the step '{name}' cannot be kept as JSON: {error}; return plain data, such as a "
             "dict of text and numbers"

@@ -9,8 +9,7 @@ attempt ends when nothing of it is under way but waits, and the job is parked on
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -75,19 +74,18 @@ async def await_steps(steps: Steps[T], calls: "CallsUnderWay") -> T:
         try:
             if isinstance(step, Await):
                 await calls.wait(step)
-            with calls.add():
-                answer = await take_step(step)
+            calls.count += 1
+            try:
+                if isinstance(step, tuple):
+                    answer = check_recorded(await step[0].asend(step[1]))
+                else:
+                    value = step()
+                    answer = await value if isawaitable(value) else value
+            finally:
+                calls.end_one()
             resume = steps.send
         except Exception as error:
             resume, answer = steps.throw, error
-
-
-async def take_step(step: Step) -> Any:
-    if isinstance(step, tuple):
-        return check_recorded(await step[0].asend(step[1]))
-    assert not isinstance(step, Await)
-    value = step()
-    return await value if isawaitable(value) else value
 
 
 class CallsUnderWay:
@@ -98,17 +96,11 @@ class CallsUnderWay:
         self.waits: list[Await] = []
         self.none_left = asyncio.Event()
 
-    @contextmanager
-    def add(self) -> Iterator[None]:
-        """A call is under way."""
-        self.count += 1
-        self.none_left.clear()
-        try:
-            yield
-        finally:
-            self.count -= 1
-            if not self.count:
-                self.none_left.set()
+    def end_one(self) -> None:
+        """One of the calls has ended."""
+        self.count -= 1
+        if self.waits and not self.count:
+            self.none_left.set()
 
     async def wait(self, wait: Await) -> NoReturn:
         """Ends the attempt once nothing but waits is under way. Raises Await for all of them."""
@@ -116,6 +108,7 @@ class CallsUnderWay:
         quiet = 0
         while quiet < QUIET:
             if self.count:
+                self.none_left.clear()
                 await self.none_left.wait()
                 quiet = 0
             await asyncio.sleep(0)  # what was answered may begin something else

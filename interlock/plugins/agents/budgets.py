@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from interlock.core.advance import Stamp, advance
+from interlock.core.holder_verbs import keep_by_plugins
 from interlock.core.late_leases import find_late_attempt
 from interlock.core.leases import end_lease, is_held
 from interlock.core.notes import note
@@ -48,7 +49,7 @@ from interlock.plugins.agents.queries import (
     read_meters_of,
     set_caps,
 )
-from interlock.store.hooks import Moved, Reaction
+from interlock.store.hooks import Moved, OnRecord, Reaction
 from interlock.store.queries.for_verbs import has_note, load_open_children, read_notes
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -85,6 +86,11 @@ def count_step(tx: UnitOfWork, unit: Unit, command: Record) -> bool:
         )
     keep_step(tx, unit, run, command, amounts, fence=unit.fence)
     return True
+
+
+COUNT_STEP = OnRecord(
+    lambda kind: kind.kind == USAGE or (kind.kind == STEP and (kind.is_child or kind.has_usage)), count_step
+)  # fmt: skip
 
 
 def find_run(tx: UnitOfWork, job: Unit) -> Unit | None:
@@ -204,8 +210,7 @@ def ask_for_more(tx: UnitOfWork, run: Unit, meter: MeterStatus) -> None:
     shown = {word: amount if word == "meter" else show(meter.name, amount) for word, amount in facts.items()}
     work = {"task": name, "lifecycle": "approval", "input": encode(shown), "on_reject": "fail"}
     record = Record(tenant=tx.tenant, actor="engine", held=(), kind="child", name=name, payload=encode(work))
-    for hook in tx.hooks.on_record:  # as its holder would ask
-        hook(tx, job, record)
+    keep_by_plugins(tx, job, record)  # as its holder would ask
     made = next(kept for kept in read_notes(tx, [job.id], "child") if kept.name == name)
     note(tx, run.id, QUESTION, encode({"meter": meter.name}), name=str(msgspec.json.decode(made.payload)["unit"]))
 

@@ -3,9 +3,10 @@
 from interlock.core.plugin import Plugin
 from interlock.kernel.commands import Fork, ReadSteps
 from interlock.plugins.agents.budgets import (
+    COUNT_STEP,
     HEAR_ANSWERS,
+    STEP,
     STOP_TIME,
-    count_step,
     end_active_runs,
     hand_over_meters,
     has_no_run,
@@ -18,7 +19,7 @@ from interlock.plugins.agents.forks import fork
 from interlock.plugins.agents.governance import read_decision
 from interlock.plugins.agents.laws import LAWS
 from interlock.plugins.agents.options import NAME, AgentOptions, check_agent, decide_nothing
-from interlock.plugins.agents.phases import count_phase, record_phase
+from interlock.plugins.agents.phases import PHASE, count_phase, record_phase
 from interlock.plugins.agents.queries import (
     TABLES,
     forget_rows,
@@ -30,7 +31,7 @@ from interlock.plugins.agents.queries import (
 from interlock.plugins.agents.reruns import rerun_agent
 from interlock.plugins.agents.steps import keep_request, read_steps
 from interlock.plugins.agents.transcripts import read_transcript
-from interlock.store.hooks import GrantFields, Hooks
+from interlock.store.hooks import GrantFields, Hooks, OnRecord
 
 PLUGIN = Plugin(
     name=NAME,
@@ -53,7 +54,11 @@ PLUGIN = Plugin(
         before_grant=(start_time,),
         on_decide=(resume_on_terms,),
         on_rerun=(rerun_agent,),
-        on_record=(record_phase, keep_request, count_step),
+        on_record=(
+            OnRecord(lambda kind: kind.kind == PHASE, record_phase),
+            OnRecord(lambda kind: kind.kind == STEP and kind.asks, keep_request),
+            COUNT_STEP,
+        ),
         on_stale=(keep_late_step,),
         archive_rows=(read_rows_to_archive,),
         restore_rows=(restore_rows,),

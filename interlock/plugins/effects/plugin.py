@@ -3,9 +3,16 @@
 from pathlib import Path
 
 from interlock.core.plugin import Plugin
-from interlock.plugins.effects.records import answer_question, find_silent_calls, hand_over_effects, record_effect
+from interlock.plugins.effects.records import (
+    MARK,
+    RESULT,
+    answer_question,
+    find_silent_calls,
+    hand_over_effects,
+    record_effect,
+)
 from interlock.plugins.effects.stories import call_the_outside
-from interlock.store.hooks import GrantFields, Hooks
+from interlock.store.hooks import GrantFields, Hooks, OnRecord
 
 PLUGIN = Plugin(
     name="effects",
@@ -15,7 +22,7 @@ PLUGIN = Plugin(
     stories=(call_the_outside,),
     hooks=Hooks(
         grant_fields=(GrantFields(lambda kind: kind.is_repeated, hand_over_effects),),
-        on_record=(record_effect,),
+        on_record=(OnRecord(lambda kind: kind.kind in (MARK, RESULT), record_effect),),
         on_decide=(answer_question,),
     ),
 )

@@ -23,7 +23,7 @@ from interlock.plugins.evidence.queries import (
     read_rows_to_archive,
 )
 from interlock.plugins.evidence.stories import log_under_a_lease
-from interlock.store.hooks import Hooks
+from interlock.store.hooks import Hooks, OnRecord
 
 PLUGIN = Plugin(
     name="evidence",
@@ -36,7 +36,7 @@ PLUGIN = Plugin(
     routes="interlock.plugins.evidence.routes:ROUTES",
     cli="interlock.plugins.evidence.cli:app",
     hooks=Hooks(
-        on_record=(use_recorded_value,),
+        on_record=(OnRecord(lambda kind: kind.is_large, use_recorded_value),),
         on_stale=(keep_late_value,),
         archive_rows=(read_rows_to_archive,),
         restore_rows=(restore_rows,),

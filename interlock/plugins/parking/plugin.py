@@ -2,7 +2,7 @@
 
 from interlock.core.plugin import Plugin
 from interlock.kernel.commands import Signal
-from interlock.plugins.parking.children import TELL_PARENTS, Spawned, hand_over_children, make_child
+from interlock.plugins.parking.children import KIND, TELL_PARENTS, Spawned, hand_over_children, make_child
 from interlock.plugins.parking.laws import find_sleepers
 from interlock.plugins.parking.signals import (
     hand_over_signals,
@@ -12,7 +12,7 @@ from interlock.plugins.parking.signals import (
     wait_for_signals,
 )
 from interlock.plugins.parking.stories import wait_for_a_signal, wait_for_children
-from interlock.store.hooks import GrantFields, Hooks
+from interlock.store.hooks import GrantFields, Hooks, OnRecord
 
 PLUGIN = Plugin(
     name="parking",
@@ -29,7 +29,7 @@ PLUGIN = Plugin(
             GrantFields(lambda kind: kind.is_repeated, hand_over_children),
         ),
         on_release=(wait_for_signals,),
-        on_record=(make_child,),
+        on_record=(OnRecord(lambda kind: kind.kind == KIND, make_child),),
         reactions=(TELL_PARENTS,),
     ),
 )

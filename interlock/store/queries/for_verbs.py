@@ -213,8 +213,10 @@ def load_last_child(tx: UnitOfWork, parent: int) -> Unit | None:
 
 def has_note(tx: UnitOfWork, unit: int, kind: str, name: str) -> bool:
     """Whether a unit has such a note, also one that this transaction has just made."""
-    load_notes(tx, kind, name, [unit])
-    return tx.rows.notes[unit, kind, name]
+    notes = tx.rows.notes
+    if (unit, kind, name) not in notes:
+        load_notes(tx, kind, name, [unit])
+    return notes[unit, kind, name]
 
 
 def find_cancel_requests(tx: UnitOfWork, units: Sequence[int]) -> dict[int, dict[str, Any]]:
@@ -235,7 +237,7 @@ def load_notes(tx: UnitOfWork, kind: str, name: str, units: Iterable[int]) -> No
     unknown = sorted({unit for unit in units if (unit, kind, name) not in tx.rows.notes})
     if unknown:
         with_note = set(tx.run(UNITS_WITH_NOTE.bind(ids=unknown, kind=kind, name=name)))
-        tx.rows.notes |= {(unit, kind, name): unit in with_note for unit in unknown}
+        tx.rows.notes.update({(unit, kind, name): unit in with_note for unit in unknown})
 
 
 def read_notes(tx: UnitOfWork, units: list[int], kind: str) -> list[Note]:
