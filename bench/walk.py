@@ -1,7 +1,8 @@
 """The walk of one plain job: which files and functions of ours it passes, from `submit` to `wait`, in one process.
 
-`python -m bench.walk [--names]`. A job is run first, so that what is done once is not counted. Whatever else happens
-meanwhile in the process (heartbeats, ticks, the look at the file) is counted too. Comprehensions and lambdas are not.
+`python -m bench.walk [--names]`. Some jobs are run first, so that what is done once is not counted. Then ten more are
+followed: what every one of them passes is the walk. What only some of them pass is printed apart: heartbeats, ticks,
+the look at the file, an idle claim. Comprehensions and lambdas are not counted.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from typing import Any
 import interlock
 from interlock.worker.loop import Worker
 
+WALKS = 10
 ROOT = str(Path(interlock.__file__).parent)
 
 
@@ -30,16 +32,17 @@ def trace(functions: set[tuple[str, str]]) -> Any:
     return profile
 
 
-def start_worker(app: interlock.App) -> Worker:
+def start_worker(app: interlock.App) -> tuple[Worker, threading.Thread]:
     """A worker on a thread of its own, as the program's own worker would be."""
     worker = Worker(app, {"default": 10})
-    threading.Thread(target=lambda: asyncio.run(worker.run()), daemon=True).start()
-    return worker
+    thread = threading.Thread(target=lambda: asyncio.run(worker.run()), daemon=True)
+    thread.start()
+    return worker, thread
 
 
-def walk() -> set[tuple[str, str]]:
-    """The files and functions that one job passes."""
-    functions: set[tuple[str, str]] = set()
+def walk() -> list[set[tuple[str, str]]]:
+    """The files and functions that jobs pass, one after the other."""
+    walks: list[set[tuple[str, str]]] = [set() for _ in range(WALKS)]
     recording: list[Any] = [None]
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
@@ -54,27 +57,32 @@ def walk() -> set[tuple[str, str]]:
         async def add(a: int, b: int) -> int:
             return a + b
 
-        worker = start_worker(app)
+        worker, thread = start_worker(app)
         for _ in range(5):
             add.submit(1, 2).wait(timeout=20)
-        recording[0] = trace(functions)
-        add.submit(3, 4).wait(timeout=20)
-        recording[0] = None
+        for functions in walks:
+            recording[0] = trace(functions)
+            add.submit(3, 4).wait(timeout=20)
+            recording[0] = None
         worker.call_on_loop(worker.stop)
+        thread.join()
     sys.setprofile(None)
     threading.setprofile(None)  # type: ignore[arg-type]
-    return functions
+    return walks
 
 
 def main() -> None:
     logging.disable(logging.WARNING)
-    functions = walk()
+    walks = walk()
+    functions, ever = set.intersection(*walks), set.union(*walks)
     files: dict[str, list[str]] = {}
     for file, name in sorted(functions):
         files.setdefault(file, []).append(name)
     for file, names in files.items():
         print(f"{file}: {', '.join(names) if '--names' in sys.argv else len(names)}")
-    print(f"{len(files)} files, {len(functions)} functions")
+    print(f"{len(files)} files, {len(functions)} functions in each of {WALKS} walks")
+    others = sorted(f"{file}:{name}" for file, name in ever - functions)
+    print(f"{len(others)} functions more in some of them: {', '.join(others)}")
 
 
 if __name__ == "__main__":

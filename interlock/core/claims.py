@@ -81,7 +81,26 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
     if worker.draining or room <= 0:
         return []
     fast, units = choose_units(tx, command, worker, room)
-    units, order = tx.state(Picks).pick(units), [urgency(unit) for unit in units]
+    granted = grant_each(tx, command, worker, units) if units else []
+    mark = ClaimMark(
+        len(fast) + len(granted), command.key, hash_nonce(command.nonce), command.queues, worker.claim_key,
+        Stamp(command.actor),
+    )  # fmt: skip
+    if unlocked:
+        tx.state(WorkerChanges).claims[tx.tenant, worker.unit] = mark
+    else:
+        mark_claim(tx, worker, mark)
+    if fast and granted:
+        return [lease for _, lease in sorted([*fast, *granted], key=itemgetter(0))]
+    return [lease for _, lease in fast or granted]
+
+
+def grant_each(
+    tx: UnitOfWork, command: Claim, worker: WorkerRow, units: list[Unit]
+) -> list[tuple[Urgency, LeaseGrant]]:  # fmt: skip
+    """Grants these units one by one, as far as the claim may pick them. Returns each lease with its urgency."""
+    units = tx.state(Picks).pick(units)
+    order = [urgency(unit) for unit in units]  # as they stand before they are granted
     stamp, payload = make_stamp(command), {"worker": worker.name}
     terms = ask_each(units, lambda unit: find_terms(tx, unit))
     secrets = [make_secret(command.nonce, command.key, unit.id, policy.next_fence(unit.fence)) for unit in units]
@@ -90,19 +109,7 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
         if unit.plain and not unit.fence:
             tx.cache.slow_lanes.discard(unit.lane)
         grant(tx, unit, granted.trigger, lease, stamp, payload, active=granted.active)
-    mark = ClaimMark(
-        len(fast) + len(units), command.key, hash_nonce(command.nonce), command.queues, worker.claim_key,
-        Stamp(command.actor),
-    )  # fmt: skip
-    if unlocked:
-        tx.state(WorkerChanges).claims[tx.tenant, worker.unit] = mark
-    else:
-        mark_claim(tx, worker, mark)
-    grants = make_grants(tx, units, secrets)
-    if not fast:
-        return grants
-    everything = [*fast, *zip(order, grants, strict=True)] if grants else fast
-    return [grant for _, grant in sorted(everything, key=itemgetter(0))] if grants else [grant for _, grant in fast]
+    return list(zip(order, make_grants(tx, units, secrets), strict=True))
 
 
 def choose_units(

@@ -6,29 +6,28 @@ How a command becomes a transaction
 `core/engine.py`), takes what waits, at most a *group*, and answers it:
 
     answer_group            every command of the group gets its answer, or an error
-      run_excluding         a claim or a tick runs again without the units that make it fail (`exclude.py`)
-        run_with_retries    the database is busy or away: the group is run again, up to a fixed number of times
-          run_once          one transaction: open_tx, run_command for each, then finish_tx
-            run_command     idempotency, then the verb; a refusal that changed nothing is the command's answer
-            finish_tx       reactions, which write everything; COMMIT; wake-ups
+      run_with_retries      the database is busy or away: the group is run again, up to a fixed number of times
+        run_once            one transaction: open_tx, run_command for each, then finish_tx
+          run_command       idempotency, then the verb; a refusal that changed nothing is the command's answer
+          finish_tx         reactions, which write everything; COMMIT; wake-ups
+      run_excluding         a claim or a tick that failed runs again without the units that make it fail (`exclude.py`)
 
 Why groups: a COMMIT is expensive, so commands that arrive during one share the next. What may go wrong:
 - A verb refuses (InterlockError) before it has changed anything: that is the answer of its command, and the group goes
   on. If it had changed something, the transaction is spoilt: everything is rolled back.
 - The database is busy or was away: the group is run again, and then command by command.
 - A bug in a verb: command by command at once, so that only the offender gets the error. It is logged, with traceback.
-- COMMIT gets no answer: the database is asked whether it happened (`store/commit_proof.py`), because a command
-  that is run twice is as wrong as one that is lost.
+- COMMIT gets no answer: the database is asked whether it happened (`store/commit_proof.py`); nothing is run twice.
 
 A command may also come with a transaction that its caller has lent (`lent`): the same code runs it within a savepoint.
 Its answer is kept under its idempotency key, and workers are woken, exactly if the caller commits.
-
 What is ugly: reactions run once per group, so if one of them refuses, the commands are run alone to find the cause.
 """
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -97,7 +96,10 @@ class Committer:
     def answer_group(self, group: list[PendingCommand]) -> None:
         """Gives every command its answer. If they cannot be run together, each is run alone."""
         try:
-            results = run_excluding(self, group)
+            try:
+                results = self.run_with_retries(group)
+            except Exception as error:
+                results = run_excluding(self, group, error)
         except Unreachable as error:
             for pending in group:
                 pending.future.set_exception(error)
@@ -179,10 +181,8 @@ class Committer:
         if not isinstance(command, Submit):
             write_alike_units(tx)
         try:
-            if self.observers:
-                run = self.run_verb
-                return time_call(self.observers, "on_command", command, call=lambda: run(tx, command)), None
-            return self.run_verb(tx, command), None
+            run = partial(self.run_verb, tx, command)
+            return time_call(self.observers, "on_command", command, call=run) if self.observers else run(), None
         except StoreError:
             raise
         except InterlockError as refusal:
@@ -192,6 +192,8 @@ class Committer:
 
     def run_verb(self, tx: UnitOfWork, command: Command[Any]) -> Any:
         """The answer of a command; under an idempotency key that is known, the answer that it got the first time."""
+        if command.idempotency_key is None:
+            return self.verbs[type(command)](tx, command)
         answer = find_kept_answer(tx, command)
         if answer is Nothing:
             answer = self.verbs[type(command)](tx, command)
@@ -217,8 +219,9 @@ class Committer:
 
     def commit(self, tx: UnitOfWork) -> None:
         """Commits. A transaction whose COMMIT got no answer is not run again before it is known to be lost."""
+        commit = self.connection.commit
         try:
-            time_call(self.observers, "on_commit", len(tx.changes.written), call=self.connection.commit)
+            time_call(self.observers, "on_commit", len(tx.changes.written), call=commit) if self.observers else commit()
         except LostCommit as lost:
             log_trouble("COMMIT got no answer, looking up whether it was committed", lost)
             if not was_committed(tx, self.reconnect, TRIES):

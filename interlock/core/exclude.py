@@ -20,15 +20,22 @@ if TYPE_CHECKING:
 ROUNDS_MAX = 100  # so often a claim or a tick is run again without units that fail
 
 
-def run_excluding(committer: "Committer", group: list[PendingCommand]) -> list[Result]:
-    """Runs a group; a claim or a tick that is alone is run again without the units that it fails of."""
-    for _ in range(ROUNDS_MAX if len(group) == 1 and not committer.lent else 0):
+def run_excluding(committer: "Committer", group: list[PendingCommand], error: Exception) -> list[Result]:
+    """Runs a group again that has failed: a claim or a tick that is alone, without the units that it fails of.
+
+    Raises:
+        Exception: the error, if there is nothing that could be left out.
+    """
+    if len(group) > 1 or committer.lent:
+        raise error
+    for _ in range(ROUNDS_MAX):
+        if is_passing(error) or not exclude_failing(committer, group[0], error):
+            raise error
         try:
             return committer.run_with_retries(group)
-        except Exception as error:
-            if is_passing(error) or not exclude_failing(committer, group[0], error):
-                raise
-    return committer.run_with_retries(group)
+        except Exception as again:
+            error = again
+    raise error
 
 
 def exclude_failing(committer: "Committer", pending: PendingCommand, error: Exception) -> bool:

@@ -22,8 +22,7 @@ class Nothing:
 
 def find_kept_answer(tx: UnitOfWork, command: Command[Any]) -> Any:
     """What the same command under the same key was answered, or Nothing. Another command under it is refused."""
-    if command.idempotency_key is None:
-        return Nothing
+    assert command.idempotency_key is not None
     if not command.takes_key:
         raise InterlockError(f"a {name(command)} needs no idempotency_key: its lease and its own key decide")
     row = find_answer(tx, command.tenant, scope(command), command.idempotency_key)
@@ -36,8 +35,7 @@ def find_kept_answer(tx: UnitOfWork, command: Command[Any]) -> Any:
 
 def keep_answer(tx: UnitOfWork, command: Command[Any], answer: Any) -> None:
     """Keeps the answer of a command that came with an idempotency key."""
-    if command.idempotency_key is None:
-        return
+    assert command.idempotency_key is not None
     kept = Answer(
         tenant=command.tenant, scope=scope(command), key=command.idempotency_key, request=digest(command),
         answer=msgspec.json.encode(answer).decode(), unit=getattr(answer, "unit", None), expires=expiry(tx, command),

@@ -99,9 +99,8 @@ def apply_each(
     done: Mapping[int, LeaseStatus] = NONE_DONE,
 ) -> list[LeaseStatus]:  # fmt: skip
     """Judges every message and applies those in order, but what is `done`; a refused one changes nothing."""
-    left = [ref for ref in refs if ref.unit not in done] if done else refs
-    tx.load_units(ref.unit for ref in left)
-    tx.read_ended_leases(dict.fromkeys(ref.unit for ref in left))
+    tx.load_units(left := dict.fromkeys([ref.unit for ref in refs if ref.unit not in done]))
+    tx.read_ended_leases(left)
     answers = [done.get(ref.unit) or judge_message(tx, ref, n, apply, is_repeat) for n, ref in enumerate(refs)]
     for ref, answer in zip(refs, answers, strict=True):
         if not answer.accepted and answer.state:

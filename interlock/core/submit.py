@@ -53,21 +53,19 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
     if tx.hooks.complete_work:
         command = msgspec.structs.replace(command, work=complete_work(tx, command.work))
     kinds = [check_work_once(tx, work) for work in command.work]
-    keys: dict[str, list[str]] = {}
-    for work in command.work:
-        if work.key is not None:
-            keys.setdefault(work.task, []).append(work.key)
-    for task, names in keys.items():
-        load_keys(tx, command.tenant, task, names)
-    check_keys(tx, command)
+    all_independent = all(map(is_independent, command.work))
+    if not all_independent:
+        check_keys(tx, command)
     refuse_too_long(tx, command)
     refs: dict[str, int] = {}
     stamp, answers = make_stamp(command), dict[int, Submitted]()
-    places = arrange_work(tx, command.work) if any(map(names_in, command.work)) else range(len(command.work))
-    tx.load_units(need for work in command.work for need in (*work.after, *work.after_end))
-    load_named(tx, command.work)
+    places: Sequence[int] = range(len(command.work))
+    if not all_independent:
+        places = arrange_work(tx, command.work) if any(map(names_in, command.work)) else places
+        tx.load_units(need for work in command.work for need in (*work.after, *work.after_end))
+        load_named(tx, command.work)
     firsts: dict[int, Unit] = {}  # by kind of work: the others of that kind are copies of the first
-    by_lists = not command.vouched_by and all(map(is_independent, command.work))
+    by_lists = all_independent and not command.vouched_by
     alike: dict[int, Alike] = {}  # by kind: what is born by lists
     for place in places:
         work = command.work[place]
@@ -89,10 +87,11 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
             refs[work.ref] = answers[place].unit
     if alike:
         add_alike_units(tx, stamp, alike)
-    refuse_circles(tx)
     made = [answers[place] for place in range(len(command.work))]
-    for hook in tx.hooks.after_submit:
-        hook(tx, command, made)
+    if not all_independent:
+        refuse_circles(tx)
+        for hook in tx.hooks.after_submit:
+            hook(tx, command, made)
     return made
 
 
@@ -189,9 +188,13 @@ def make_lanes(tx: UnitOfWork, command: Submit) -> None:
 def check_keys(tx: UnitOfWork, command: Submit) -> None:
     """A key stands for one piece of work: another one under it is refused, and so is the same where that was asked."""
     named: dict[tuple[str, str], list[Work]] = {}
+    keys: dict[str, list[str]] = {}
     for work in command.work:
         if work.key is not None:
             named.setdefault((work.task, work.key), []).append(work)
+            keys.setdefault(work.task, []).append(work.key)
+    for task, names in keys.items():
+        load_keys(tx, command.tenant, task, names)
     for (task, key), same in named.items():
         body = find_by_key(tx, command.tenant, task, key)
         modes = {work.on_duplicate for work in same}

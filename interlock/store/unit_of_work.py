@@ -274,13 +274,14 @@ class UnitOfWork:
 
     def load_units(self, ids: Iterable[int]) -> None:
         """Reads and locks these units, whichever tenant's they are."""
-        missing = self.load_cached(sorted({unit for unit in ids if unit not in self.rows.units}))
-        if missing:
+        known = self.rows.units
+        unknown = {unit for unit in ids if unit not in known}
+        if unknown and (missing := self.load_cached(sorted(unknown))):
             self.merge_units(self.run(UNITS_LOCKED.bind(ids=missing)))
 
     def load_cached(self, ids: list[int]) -> list[int]:
         """Takes from the cache, and locks, what it holds of these units; returns those that must be read."""
-        cached = self.cache.held.recall(self.connection, ids, self.run) if self.cache.held and ids else []
+        cached = self.cache.held.recall(self.connection, ids, self.run) if self.cache.held else []
         if not cached:
             return ids
         for unit, body in cached:
@@ -319,8 +320,9 @@ class UnitOfWork:
 
     def read_ended_leases(self, ids: Iterable[int]) -> None:
         """Fills in the last lease of those units whose lease is over: its holder may have to be told so."""
-        units = [self.rows.units[unit] for unit in ids if unit in self.rows.units]
-        self.read_leases([unit for unit in units if unit.lease is not None and unit.lease_hash is None])
+        units = (self.rows.units[unit] for unit in ids if unit in self.rows.units)
+        if ended := [unit for unit in units if unit.lease is not None and unit.lease_hash is None]:
+            self.read_leases(ended)
 
     def body(self, unit: Unit) -> Body:
         """Returns the body of a unit. Those of all units that this transaction knows are read with the first one."""
