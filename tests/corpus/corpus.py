@@ -84,6 +84,9 @@ KEYS = {
 REWORDED = {
     r"^there is no unit (-?\d+)$": r"no job, run or step \1",
     r" units may wait; ": " jobs may wait; ",
+    r": a step says no step: its run does$": ": a step has no step; set it on the run",
+    r"^an? \w+ is not done again by itself; submit it anew": "it cannot be rerun by itself; submit a new one",
+    r"^\w+_[0-9a-z]+ cannot be rerun by itself": "it cannot be rerun by itself",
     r"^(unit \d+|\w+_[0-9a-z]+) (has ended|of the instant before)": r"it \2",
 }
 TAKES_OUTPUTS = "takes_outputs"
