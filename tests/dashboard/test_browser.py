@@ -8,6 +8,9 @@ from interlock.kernel.ids import format_id
 from tests.dashboard.browsing import NEEDS_CHROMIUM, Site, list_findings, list_paths
 
 pytestmark = NEEDS_CHROMIUM
+CUT_OFF = """() => [...document.querySelectorAll("main button, main .button")]
+  .filter(each => each.getClientRects().length && each.getBoundingClientRect().right > innerWidth)
+  .map(each => each.textContent)"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -20,6 +23,7 @@ def test_every_page_fits_and_the_browser_has_nothing_to_complain(site: Site, wid
         assert answer.status == 200, path
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         assert page.locator("main h1").count() == 1, path
+        assert page.evaluate(CUT_OFF) == [], path
         if width > 390:  # the same elements, wherever they stand
             findings[path] = list_findings(page)
     assert not any(findings.values()), findings
