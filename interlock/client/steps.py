@@ -7,15 +7,25 @@ import msgspec
 from interlock.client.blobs import unpack
 from interlock.core.effective_policy import policy_of
 from interlock.kernel.lifecycle import Category
-from interlock.store.queries.views import View, children_of, view
+from interlock.store.queries.views import Filter, View, listing, view
 
 if TYPE_CHECKING:
     from interlock.client.app import App
 
 
+PAGE = 1_000  # steps that are read together
+
+
 def read_steps(app: "App", run: int) -> list[View]:
-    """Reads the steps of a run, without those that undo another."""
-    return [step for step in app.read(children_of, run) if policy_of(step.body).undoes is None]
+    """Reads the steps of a run, however many they are, without those that undo another."""
+    steps: list[View] = []
+    after = None
+    while page := app.read(listing, Filter(parent=run), PAGE, after):
+        steps += page
+        after = page[-1].unit.id
+        if len(page) < PAGE:
+            break
+    return [step for step in reversed(steps) if policy_of(step.body).undoes is None]
 
 
 def get_step_name(step: View) -> str:

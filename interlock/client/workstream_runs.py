@@ -1,6 +1,7 @@
 """A workstream as its submitter sees it: tasks, outputs, and what people do to it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -140,8 +141,21 @@ def add_parts(stream: Job, given: Iterable[Any], by: str) -> Steps[list[Job]]:
     top: View = yield Read(view, (stream.unit,))
     arguments = msgspec.json.decode(unpack(app, top.body.input), type=dict[str, Any] | None) or {}
     works = [inherit(app, make_added(app, stream.unit, part, arguments, top.unit.priority)) for part in parts]
-    made = yield from send_pages(app, stream.unit, split_pages(works), by)
-    return [Job(app, each.unit, created=each.created, lifecycle=each.lifecycle) for each in made]
+    order = order_parts(parts)
+    pages = split_pages([works[place] for place in order])
+    made = dict(zip(order, (yield from send_pages(app, stream.unit, pages, by)), strict=True))
+    answers = [made[place] for place in range(len(parts))]
+    return [Job(app, each.unit, created=each.created, lifecycle=each.lifecycle) for each in answers]
+
+
+def order_parts(parts: Sequence[WorkstreamTask]) -> list[int]:
+    """Returns the places of tasks, each behind those that it needs: a page needs what is there, or comes with it."""
+    needs = {part.name: part.needs for part in parts}
+    try:
+        order = {name: place for place, name in enumerate(TopologicalSorter(needs).static_order())}
+    except CycleError:
+        return list(range(len(parts)))  # the engine names the circle
+    return sorted(range(len(parts)), key=lambda place: order[parts[place].name])
 
 
 def make_added(app: "App", unit: int, part: WorkstreamTask, arguments: dict[str, Any], priority: int) -> "Work":

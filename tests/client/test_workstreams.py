@@ -305,6 +305,18 @@ def test_progress_and_plan_are_read(site: Site, monkeypatch: pytest.MonkeyPatch)
     assert len(site.app.workstream("wide", tasks=wide).submit().plan.tasks) == 1_005
 
 
+def test_more_tasks_than_a_page_are_added_in_any_order(site: Site) -> None:
+    stream = site.whole().submit(ref="v1")
+    names = [f"t{number}" for number in range(1_005)]
+    last = [interlock.task("other", name=name, needs=names[:place][-1:]) for place, name in enumerate(names)]
+    made = stream.add_many(reversed(last))
+    tasks = stream.tasks
+    assert ([job.created for job in made], made[-1].state) == ([True] * 1_005, "queued")
+    assert {tasks[name] for name in names[1:]} == {"pending"}
+    with pytest.raises(InterlockError, match="has no task 'none'; what is added to it needs tasks that are there"):
+        stream.add("other", name="lost", needs=["none"])
+
+
 def test_tasks_are_added_while_it_runs_and_not_after(site: Site) -> None:
     stream = site.whole().submit(ref="v1")
     added = stream.add(site.build, name="hotfix", needs=["fetch"], attempts=1)

@@ -152,16 +152,29 @@ def test_the_holder_of_a_task_adds_tasks_once_per_name(world: World) -> None:
         ({"lifecycle": "job"}, "a job is not added to a workstream; allowed is a task"),
         ({"parent": 7}, "task 'b' names a parent"),
         ({"needs": ("a", "b")}, "a circle of needs"),
+        ({"needs": ("a", "x")}, "is executing, and has no task 'x'; what is added to it needs tasks that are there"),
     ],
 )
 def test_what_a_holder_may_not_add_is_refused(world: World, facts: Any, wrong: str) -> None:
     ws, _ = stream(world, task("a", "ws"))
     (grant,) = world.claim(world.worker())
     work = msgspec.structs.replace(task("b", ws), **facts)
+    world.start(grant)
     with pytest.raises(InterlockError) as refused:
         world.send(AddTasks(lease=held(grant), work=(work,)))
     assert wrong in str(refused.value)
     assert world.unit(ws).total == 1
+
+
+def test_what_is_added_to_a_planned_workstream_needs_what_is_there_or_comes_with_it(world: World) -> None:
+    """While tasks are expected they come in any order; after that, one that needs nothing there would never begin."""
+    ws, _ = stream(world, task("a", "ws"))
+    before = world.count("unit")
+    with pytest.raises(InterlockError, match="is ready, and has no task 'x'; what is added to it needs tasks that are"):
+        world.send(Submit(work=(task("c", ws), task("b", ws, needs=("a", "x")))))
+    assert world.count("unit") == before
+    made = world.send(Submit(work=(task("b", ws, needs=("a", "x")), task("x", ws))))
+    assert [world.unit(each.unit).state for each in made] == ["pending", "queued"]
 
 
 def test_only_the_holder_of_a_task_of_a_workstream_adds_tasks(world: World) -> None:

@@ -18,13 +18,14 @@ import msgspec
 from interlock.core.advance import Stamp, advance
 from interlock.core.decide import ready_children
 from interlock.core.leases import apply_each
-from interlock.core.places import refuse_missing_children
+from interlock.core.places import PlaceState, refuse_missing_children
 from interlock.core.submit import submit
 from interlock.kernel.commands import AddTasks, Decide, Standing, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Stale
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
+from interlock.plugins.workstreams.copies import name_all
 from interlock.plugins.workstreams.options import is_workstream, options_of
 from interlock.plugins.workstreams.queries import read_unplanned
 from interlock.store.unit_of_work import UnitOfWork
@@ -75,6 +76,18 @@ def plan_complete(tx: UnitOfWork, command: Submit, made: Sequence[Submitted]) ->
         parent = units[number] if number is not None else None
         if parent is not None and is_unplanned(tx, parent):
             count_tasks(tx, parent, count, is_whole=parent.id in fresh)
+        elif parent is not None and is_workstream(tx.lifecycle(parent)):
+            refuse_unknown_needs(tx, parent)
+
+
+def refuse_unknown_needs(tx: UnitOfWork, parent: Unit) -> None:
+    """Raises InterlockError if a task of a planned workstream needs one that there is not: it would wait for ever."""
+    reserved = tx.state(PlaceState).reserved.values()
+    if missing := sorted({place.name for place in reserved if place.parent == parent.id}):
+        raise InterlockError(
+            f"{format_id(parent.lifecycle, parent.id)} is {parent.state}, and has no task {name_all(missing)}; "
+            "what is added to it needs tasks that are there, or come with it"
+        )
 
 
 def is_unplanned(tx: UnitOfWork, unit: Unit) -> bool:
