@@ -63,6 +63,7 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Event, Unit
 from interlock.store.acts import LeaseTerms
 from interlock.store.queries.for_verbs import find_closing_event
+from interlock.store.queries.old_leases import read_ended_leases
 from interlock.store.unit_of_work import UnitOfWork
 
 NONE_DONE: Mapping[int, LeaseStatus] = {}
@@ -100,7 +101,7 @@ def apply_each(
 ) -> list[LeaseStatus]:  # fmt: skip
     """Judges every message and applies those in order, but what is `done`; a refused one changes nothing."""
     tx.load_units(left := dict.fromkeys([ref.unit for ref in refs if ref.unit not in done]))
-    tx.read_ended_leases(left)
+    read_ended_leases(tx, left)
     answers = [done.get(ref.unit) or judge_message(tx, ref, n, apply, is_repeat) for n, ref in enumerate(refs)]
     for ref, answer in zip(refs, answers, strict=True):
         if not answer.accepted and answer.state:

@@ -35,6 +35,7 @@ LISTED = frozenset(
 KEEP, SET, CLEAR, SET_ANEW = 0, 1, 2, 3
 # What it does to the outcome.
 NO_OUTCOME, OUTCOME, SAME_OUTCOME = 0, 1, 2
+LEASE_GOES_ON, LEASE_TAKEN, LEASE_FINISHED = 0, 1, 2  # what becomes of a lease
 
 
 class PathHop(NamedTuple):
@@ -67,7 +68,7 @@ class Path(msgspec.Struct, frozen=True, dict=True):
     outcome: int
     started: int
     forced: bool = False
-    lease_ends: bool = False  # whether the lease is over behind it
+    lease_ends: int = LEASE_GOES_ON  # what becomes of the lease
 
     @cached_property
     def digest(self) -> str:
@@ -194,7 +195,8 @@ def compose(lifecycle: Lifecycle, leases: Lifecycle, source: str, lease: str | N
         for with_lease in lease_hops:
             name = f"lease_{str(with_lease[1]).lower()}"
             hops.append(PathHop(SELF, state, state, name, "info", 0, count_grants(with_lease), *with_lease))
-    ends = bool(hops and any(hop.lease_to for hop in hops)) and lease is not None and leases.settled(lease)
+    left = lease is not None and any(hop.lease_to for hop in hops)
+    ends = find_lease_end(leases.category(lease) if left and lease else None)
     return Path(lifecycle.name, tuple(hops), category, outcome_of(category), started, lease_ends=ends)
 
 
@@ -205,7 +207,15 @@ def make_forced_path(lifecycle: Lifecycle, leases: Lifecycle, source: str, lease
     hop = PathHop(FORCE, source, target, "forced", "warning", 0, 0, *with_lease)
     category = lifecycle.category(target)
     started = begin(KEEP, category, opened=False)
-    return Path(lifecycle.name, (hop,), category, outcome_of(category), started, forced=True, lease_ends=live)
+    return Path(
+        lifecycle.name,
+        (hop,),
+        category,
+        outcome_of(category),
+        started,
+        forced=True,
+        lease_ends=LEASE_TAKEN if live else LEASE_GOES_ON,
+    )
 
 
 def lease_path(
@@ -220,6 +230,13 @@ def lease_path(
 
 def count_grants(with_lease: tuple[str | None, str | None]) -> int:
     return int(with_lease[0] is None and with_lease[1] is not None)
+
+
+def find_lease_end(category: str | None) -> int:
+    """What becomes of a lease that is left in a state of this category; None: nothing."""
+    if category is None or category in LIVE:
+        return LEASE_GOES_ON
+    return LEASE_FINISHED if category == Category.SUCCESS else LEASE_TAKEN
 
 
 def outcome_of(category: str | None) -> int:

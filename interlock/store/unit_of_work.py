@@ -318,12 +318,6 @@ class UnitOfWork:
             unit.lease_hash, unit.lease_until = lease.secret, lease.until
             unit.lease_ttl, unit.lease_beat = lease.ttl, lease.beat
 
-    def read_ended_leases(self, ids: Iterable[int]) -> None:
-        """Fills in the last lease of those units whose lease is over: its holder may have to be told so."""
-        units = (self.rows.units[unit] for unit in ids if unit in self.rows.units)
-        if ended := [unit for unit in units if unit.lease is not None and unit.lease_hash is None]:
-            self.read_leases(ended)
-
     def body(self, unit: Unit) -> Body:
         """Returns the body of a unit. Those of all units that this transaction knows are read with the first one."""
         body = self.rows.bodies.get(unit.id)

@@ -106,6 +106,10 @@ def lived_in(world: World) -> dict[str, int]:
     (last,) = world.claim(worker, queues=("other",))
     world.start(last)
     world.finish(last, ended="failure", error="no", traceback="at line 1")
+    taken = world.submit(queue="third")
+    (given_back,) = world.claim(worker, queues=("third",))
+    world.release(given_back)
+    world.cancel(taken)
     run = Work(task="run", lifecycle="workflow_run", ref="run")
     steps = (
         Work(task="a", lifecycle="step", parent="run", ref="a"),
@@ -121,7 +125,7 @@ def lived_in(world: World) -> dict[str, int]:
     claimed, started, ended = acts_of(world.connection, done)[1:]
     acts = {"claimed": claimed.id, "started": started.id, "ended": ended.id, "birth": world.unit(free).born}
     paths = {"claim_path": claimed.path, "start_path": started.path}
-    return {**names, **acts, **paths, "failed": failed, "gate": gate, "failure": world.unit(failed).act}
+    return {**names, **acts, **paths, "failed": failed, "taken": taken, "gate": gate, "failure": world.unit(failed).act}
 
 
 CASES = [
@@ -156,7 +160,7 @@ CASES = [
     ("leases are what acts have granted", "UPDATE lease SET worker = 9 WHERE unit = {held}"),
     ("leases are what acts have granted", "UPDATE lease SET until = 1 WHERE unit = {held}"),
     ("leases are what acts have granted", "UPDATE lease SET ended_at = 1 WHERE unit = {held}"),
-    ("leases are what acts have granted", "UPDATE lease SET ended_at = NULL WHERE unit = {done}"),
+    ("leases are what acts have granted", "UPDATE lease SET ended_at = NULL WHERE unit = {taken}"),
     ("leases are what acts have granted", "UPDATE lease SET id = id + 1 WHERE unit = {held}"),
     ("seals are those of the acts below them", "UPDATE seal SET root = 'no root' WHERE number = 1"),
     ("seals are those of the acts below them", "UPDATE seal SET acts = acts + 1 WHERE number = 2"),

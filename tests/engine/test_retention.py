@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from interlock.audit import anchors
@@ -104,19 +105,45 @@ def test_a_key_of_what_makes_a_unit_lasts_for_ever_if_it_is_told_to(world: World
     assert world.send(short) != second
 
 
-def test_ended_leases_are_forgotten_after_a_day_by_whoever_ticks(world: World) -> None:
+def test_leases_that_were_taken_are_forgotten_after_a_day_by_whoever_ticks(world: World) -> None:
     """Until then its holder is told how it ended; then nobody knows the lease any more. Live ones stay."""
-    unit = busy(world)
+    busy(world)  # what its holder finishes leaves no row
+    taken, worker = world.submit(), world.worker()
+    (grant,) = world.claim(worker)
+    world.release(grant)
+    world.cancel(taken)
     world.pass_time(DAY - 1)
     live = world.submit()
-    world.claim(world.worker())
+    world.claim(worker)
     world.tick()
-    assert world.connection.rows("SELECT unit FROM lease ORDER BY unit") == [(unit,), (live,)]
+    assert world.connection.rows("SELECT unit FROM lease ORDER BY unit") == [(taken,), (live,)]
     world.pass_time(1)
     with snapshot(world.connection):
         assert read_due_tenants(world.connection) == [1]
     world.tick()
     assert world.connection.rows("SELECT unit FROM lease") == [(live,)]
+
+
+@pytest.mark.parametrize("ended", ["success", "failure"])
+def test_a_lease_that_its_holder_has_finished_is_known_for_a_day_by_its_acts(world: World, ended: str) -> None:
+    """Whoever says the same again is told that it was heard, and a guess is refused; its row went with the end."""
+    unit = world.submit(attempts=2)
+    (lost,) = world.claim(world.worker())
+    world.release(lost)
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+    assert world.finish(grant, ended=ended).accepted
+    assert world.connection.rows("SELECT unit FROM lease WHERE ended_at IS NULL") == []
+    world.pass_time(DAY - 1)
+    world.tick()
+    again = world.finish(grant, ended=ended)
+    assert (again.unit, again.accepted) == (unit, True)
+    assert world.beat(grant).why == "LEASE_ENDED"
+    guess = msgspec.structs.replace(grant, lease="0" * 64)
+    assert (world.finish(guess).why, world.finish(lost).why) == ("UNKNOWN_LEASE", "LEASE_SUPERSEDED")
+    world.pass_time(1)
+    world.tick()
+    assert world.finish(grant, ended=ended).why == "UNKNOWN_LEASE"
 
 
 def test_what_was_told_of_a_unit_can_be_dropped_and_no_digest_breaks(world: World, server: str, tmp_path: Path) -> None:

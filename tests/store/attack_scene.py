@@ -13,7 +13,19 @@ from typing import Any, NamedTuple
 import msgspec
 
 from interlock.audit.laws import audit
-from interlock.kernel.commands import Claim, Finish, LeaseRef, Outcome, Register, Start, Submit, Tick, Work
+from interlock.kernel.commands import (
+    Cancel,
+    Claim,
+    Finish,
+    LeaseRef,
+    Outcome,
+    Register,
+    Release,
+    Start,
+    Submit,
+    Tick,
+    Work,
+)
 from interlock.kernel.paths import Path
 from interlock.kernel.rows import Act, Unit, columns
 from interlock.lifecycles import shipped
@@ -102,17 +114,19 @@ class Scene:
         self.lifecycles = shipped()
         self.pg = connection.many_writers
         engine = make_engine(connection, self.lifecycles)
-        free, spare, held, run, done, failed = (
-            engine.send(Submit(work=(Work(task="mail", priority=place),)))[0].unit for place in (1, 2, 9, 8, 7, 6)
+        free, spare, held, run, done, failed, taken = (
+            engine.send(Submit(work=(Work(task="mail", priority=place),)))[0].unit for place in (1, 2, 9, 8, 7, 6, 5)
         )
         alien = engine.send(Submit(tenant=2, work=(Work(task="mail"),)))[0].unit
         worker = engine.send(Register(name="w", incarnation="1", capacity=10))
-        grants = engine.send(Claim(worker=worker, limit=4, key="c", nonce="0123456789abcdef"))
+        grants = engine.send(Claim(worker=worker, limit=5, key="c", nonce="0123456789abcdef"))
         leases = {grant.unit: LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease) for grant in grants}
         engine.send(Start(held=(leases[run], leases[done], leases[failed])))
         engine.send(Finish(outcomes=(Outcome(held=leases[done], result='"ok"'),)))
         wrong = Outcome(held=leases[failed], ended="failure", error="no", error_class="PermanentError")
         engine.send(Finish(outcomes=(wrong,)))
+        engine.send(Release(held=(leases[taken],)))
+        engine.send(Cancel(unit=taken))
         for tenant in (1, 2):
             engine.send(Tick(tenant=tenant))
         late = engine.send(Submit(work=(Work(task="late", key="k", correlation="order 7"),)))[0].unit
@@ -123,6 +137,7 @@ class Scene:
             "run": run,
             "done": done,
             "failed": failed,
+            "taken": taken,
             "alien": alien,
             "worker": worker,
             "late": late,

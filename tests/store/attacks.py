@@ -166,8 +166,8 @@ def leases() -> Iterator[Attack]:
         "another worker": f"UPDATE lease SET worker = <spare> {held}",
         "other terms": f"UPDATE lease SET ttl = 9000000000 {held}",
         "a lease ended by hand": f"UPDATE lease SET ended_at = 1 {held}",
-        "a lease brought back": "UPDATE lease SET ended_at = NULL WHERE unit = <done>",
-        "a lease that is over renewed": "UPDATE lease SET until = until + 1 WHERE unit = <done>",
+        "a lease brought back": "UPDATE lease SET ended_at = NULL WHERE unit = <taken>",
+        "a lease that is over renewed": "UPDATE lease SET until = until + 1 WHERE unit = <taken>",
         "another unit's lease": f"UPDATE lease SET unit = <free> {held}",
     }.items():
         yield attack(name, sql, app=DENIED, owner=no, lite=no)

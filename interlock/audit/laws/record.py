@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.kernel.paths import LIVE, Path, PathHop, path_id
+from interlock.kernel.paths import Path, PathHop, find_lease_end, path_id
 from interlock.kernel.rows import Act, Lease, Seal
 from interlock.store.acts import digest_act, digest_correlation
 from interlock.store.connection import Connection
@@ -45,8 +45,7 @@ def judge_paths(connection: Connection) -> Iterator[RecordFault]:
             yield RecordFault(PATHS, 0, f"path {row.id} of {lifecycle} does not tell what it was listed for")
             continue
         path, derived, hops = derive_path(row.text)
-        ends = path.lease_to is not None and categories.get(path.lease_to) not in LIVE
-        if row.derived != [*derived, len(path.hops), int(ends)]:
+        if row.derived != [*derived, len(path.hops), find_lease_end(categories.get(path.lease_to or ""))]:
             yield RecordFault(PATHS, 0, f"path {row.id} of {lifecycle} makes something else of a unit than it tells")
         if row.hops != hops:
             yield RecordFault(PATHS, 0, f"the hops of path {row.id} are not those that it tells")

@@ -10,6 +10,7 @@ from interlock.plugins.evidence.blobs import use_blob
 from interlock.plugins.evidence.late import judge_evidence
 from interlock.plugins.evidence.queries import ADD_ARTIFACT, FIND_ARTIFACT
 from interlock.store.queries.for_verbs import has_artifact
+from interlock.store.queries.old_leases import read_ended_leases
 from interlock.store.unit_of_work import UnitOfWork
 
 # A name may become that of a file, and a part of a URL.
@@ -24,7 +25,7 @@ def add_artifact(tx: UnitOfWork, command: AddArtifact) -> EvidenceStatus:
     if not MEDIA.fullmatch(command.media):
         raise InterlockError(f"media = {command.media[:80]!r} is not allowed; allowed is a type such as text/plain")
     tx.load_units([command.held.unit])
-    tx.read_ended_leases([command.held.unit])
+    read_ended_leases(tx, [command.held.unit])
     accepted = judge_evidence(tx, command.held)
     if isinstance(accepted, EvidenceStatus):
         return accepted

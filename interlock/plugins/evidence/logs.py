@@ -36,6 +36,7 @@ from interlock.plugins.evidence.queries import (
     read_writers_of,
     save_log,
 )
+from interlock.store.queries.old_leases import read_ended_leases
 from interlock.store.unit_of_work import UnitOfWork
 
 HEAD = TAIL = 32 * 1024 * 1024  # bytes that are kept of the beginning and of the end of a log
@@ -120,7 +121,7 @@ def append_log(tx: UnitOfWork, command: AppendLog) -> list[EvidenceStatus]:
         check_emits(entry)
     units = [entry.held.unit for entry in command.entries]
     tx.load_units(units)
-    tx.read_ended_leases(dict.fromkeys(units))
+    read_ended_leases(tx, dict.fromkeys(units))
     changes, answers = LogChanges(tx, units), list[EvidenceStatus]()
     for entry in command.entries:
         accepted = judge_evidence(tx, entry.held)

@@ -48,10 +48,11 @@ GRANTED_SINCE = """
 WITH RECURSIVE below (pause, unit) AS (
     SELECT id, unit FROM pause WHERE kind = 'unit' AND ended_at IS NULL
     UNION ALL SELECT below.pause, unit.id FROM unit JOIN below ON unit.parent = below.unit)
-SELECT lease.unit, pause.kind, pause.name FROM pause
-JOIN lease ON lease.tenant = pause.tenant
-JOIN act ON act.id = lease.id
-JOIN unit ON unit.id = lease.unit
+SELECT unit.id, pause.kind, pause.name FROM pause
+JOIN act ON act.tenant = pause.tenant
+JOIN transition_path AS path ON path.id = act.path AND path.grants > 0
+JOIN journal_unit ON journal_unit.act = act.id
+JOIN unit ON unit.id = journal_unit.unit
 JOIN lane ON lane.id = unit.lane
 JOIN body ON body.unit = unit.id
 WHERE pause.ended_at IS NULL AND act.id > pause.act

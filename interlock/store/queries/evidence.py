@@ -10,7 +10,7 @@ from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import read_pages, read_rows, read_tenant_ids, select_acts
 from interlock.store.seals import START
 
-# What a trigger derives from what a path tells; the last two are not fields of a path.
+# What a trigger derives from what a path tells; the last two are not compared with a field of a path.
 DERIVED = (
     "lifecycle", "source", "target", "category", "outcome", "started", "forced", "payload_hop", "opens", "grants",
     "lease_from", "lease_to", "hops", "lease_ends",

@@ -81,7 +81,8 @@ BEGIN
         forced = json_extract(NEW.told, '$[4]'),
         hops = whole.hops, payload_hop = coalesce(whole.payload_hop, whole.hops), source = first.source, target = last.target, opens = last.attempt, grants = last.fence,
         lease_from = (SELECT lease_from FROM path_hop WHERE path = NEW.id AND place = whole.lease_first),
-        lease_to = lease.target, lease_ends = coalesce(lease.category NOT IN ('held', 'active'), 0)
+        lease_to = lease.target, lease_ends = CASE WHEN coalesce(lease.category, 'held') IN ('held', 'active') THEN 0
+                                                    WHEN lease.category = 'success' THEN 2 ELSE 1 END
       FROM (SELECT count(*) AS hops, max(CASE WHEN trigger <> 'self' THEN place END) AS payload_hop, min(CASE WHEN lease_to IS NOT NULL THEN place END) AS lease_first,
                    max(CASE WHEN lease_to IS NOT NULL THEN place END) AS lease_last
               FROM path_hop WHERE path = NEW.id) AS whole
@@ -259,7 +260,11 @@ BEGIN
        AND changes() <> json_array_length(NEW.units);
     UPDATE lease SET ended_at = NEW.at, until = max(until, coalesce(NEW.until, 0))
       FROM (SELECT value AS unit, json_extract(NEW.leases, '$[' || key || ']') AS lease FROM json_each(NEW.units)) AS listed, transition_path AS path
-     WHERE path.id = NEW.path AND path.lease_ends > 0 AND lease.id = listed.lease AND lease.unit = listed.unit;
+     WHERE path.id = NEW.path AND path.lease_ends = 1 AND lease.id = listed.lease AND lease.unit = listed.unit;
+    -- Of one that its holder has finished, acts tell all that there was to it.
+    DELETE FROM lease WHERE (unit, id) IN (
+        SELECT value, json_extract(NEW.leases, '$[' || key || ']') FROM json_each(NEW.units)
+         WHERE (SELECT lease_ends FROM transition_path WHERE id = NEW.path) = 2);
     DELETE FROM moving;
 END;
 CREATE TRIGGER guard_act_replace BEFORE INSERT ON act WHEN EXISTS (SELECT 1 FROM act WHERE id = NEW.id)
@@ -352,7 +357,7 @@ CREATE TRIGGER guard_lease_rowid AFTER UPDATE ON lease WHEN NEW.rowid <> OLD.row
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [identity]: the rowid of a lease never changes');
 END;
-CREATE TRIGGER guard_lease_delete BEFORE DELETE ON lease WHEN OLD.ended_at IS NULL
+CREATE TRIGGER guard_lease_delete BEFORE DELETE ON lease WHEN OLD.ended_at IS NULL AND NOT EXISTS (SELECT 1 FROM moving)
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [lease]: a live lease is not deleted');
 END;

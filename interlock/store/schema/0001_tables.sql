@@ -48,7 +48,7 @@ CREATE TABLE transition_path (
     grants      INTEGER NOT NULL DEFAULT 0, -- leases
     lease_from  TEXT,                       -- the state in which the lease must be; NULL: in any
     lease_to    TEXT,                       -- in which it leaves it; NULL: as it was
-    lease_ends  INTEGER NOT NULL DEFAULT 0,
+    lease_ends  INTEGER NOT NULL DEFAULT 0, -- the lease 0: goes on, 1: is taken from its holder, 2: has been finished by it
     forced      INTEGER NOT NULL DEFAULT 0,
     retired     INTEGER NOT NULL DEFAULT 0
 );
@@ -237,6 +237,7 @@ CREATE TABLE act_detail (
 );
 
 -- One worker's right to speak for a unit. Its id is that of the act that granted it. Only acts write it, and `renew`.
+-- The row of a lease that its holder has finished goes with it; one that was taken is kept for a day.
 CREATE TABLE lease (
     id        BIGINT NOT NULL,
     unit      BIGINT NOT NULL,
