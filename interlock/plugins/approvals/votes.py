@@ -106,7 +106,8 @@ def find_voted(tx: UnitOfWork, command: Vote) -> Unit | None:
         NotWanted: several wait further below the unit, and none of them is named.
     """
     named = command.unit
-    if command.step is None and (tx.lifecycle(tx.unit(named)).leased or not has_gate(tx, named)):
+    # Children are locked before their parent, so they are asked first.
+    if command.step is None and (not has_gate(tx, named) or tx.lifecycle(tx.unit(named)).leased):
         named = find_approval(tx, named)
     below = load_open_children(tx, named)
     unit = tx.unit(named)
