@@ -115,7 +115,7 @@ def measure_plan() -> None:
     changed = tuple(f"src/part{number % 100}/deep/module{number}.py" for number in range(PATHS))
     names = range(PLANNED_JOBS)
     usual = [(f"src/part{name}/**", f"docs/{name}/*.md") for name in names]
-    worst = [("**/" * 8 + "*a" * 20 + f"{name}", f"{'*?' * 30}{name}") for name in names]
+    worst = [("**/" * 8 + "*a" * 20 + f"{name}", f"{'*?' * 30}{name}*") for name in names]
     bad = tuple(f"{'a' * 60}/{'a' * 60}/{'a' * 60}{number}" for number in range(PATHS))
     for text, globs, paths, must in (
         ("usual globs", usual, changed, MUST_PLAN), ("the worst globs", worst, bad, MUST_WORST),

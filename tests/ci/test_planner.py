@@ -264,7 +264,9 @@ def test_two_processes_have_the_same_hash() -> None:
     st.lists(st.text("ab", min_size=1, max_size=8), min_size=1),
 )
 def test_a_pattern_matches_names_as_the_shell_does(glob: str, names: list[str]) -> None:
-    assert GlobSet([glob]).match_all(names).get(glob, []) == [name for name in names if fnmatchcase(name, glob)]
+    for others in ([], [f"c{number}" for number in range(40)]):  # among many, those that may match are looked up
+        paths = [*names, *others]
+        assert GlobSet([glob]).match_all(paths).get(glob, []) == [path for path in paths if fnmatchcase(path, glob)]
 
 
 def test_stars_stay_in_their_folder_and_two_go_deeper() -> None:

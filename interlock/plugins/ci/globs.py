@@ -9,8 +9,10 @@ pattern at most once, piece by piece from the left, because the leftmost place o
 `steps` counts the comparisons of names and of letters, so that a test can say how they grow.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 
 @dataclass
@@ -64,23 +66,21 @@ class GlobSet:
         names = list(dict.fromkeys(name for path in paths for name in path.split("/") if name not in self.numbers))
         if names:
             self.numbers |= {name: number for number, name in enumerate(names, start=len(self.numbers))}
-            joined = f"/{'/'.join(names)}/"
+            words = WordIndex(names)
             for pattern, flags in self.flags.items():
-                flags += self.compare(pattern, names, joined)
+                flags += self.compare(simplify(pattern), words)
 
-    def compare(self, pattern: str, names: Sequence[str], joined: str) -> bytearray:
-        """Returns which names match a pattern. Only those are looked at that have its rarest piece."""
-        flags = bytearray(len(names))
-        pieces = [piece for piece in pattern.replace("?", "*").split("*") if piece]
-        counts = {piece: joined.count(piece) for piece in pieces}
-        self.steps += len(pieces) * len(names)
-        rarest = min(pieces, key=counts.__getitem__, default="")
-        candidates: Iterable[int] = range(len(names))
-        if rarest and counts[rarest] * 4 < len(names):
-            candidates = dict.fromkeys(find_numbers(rarest, joined, counts[rarest]))
+    def compare(self, pattern: str, words: "WordIndex") -> bytearray:
+        """Returns which names match a pattern. Looked at are those that end as it ends, or have its rarest piece."""
+        flags = bytearray(len(words.names))
+        candidates = words.find_by_tail(pattern[max(pattern.rfind("*"), pattern.rfind("?")) + 1 :])
+        if candidates is None:
+            candidates = words.find_by_piece([piece for piece in pattern.replace("?", "*").split("*") if piece])
         for number in candidates:
-            flags[number], steps = match_name(pattern, names[number])
+            flags[number], steps = match_name(pattern, words.names[number])
             self.steps += steps
+        self.steps += words.steps
+        words.steps = 0
         return flags
 
     def walk(self, folder: str) -> list[GlobNode]:
@@ -112,6 +112,57 @@ class GlobSet:
         return enter(reached.values())
 
 
+class WordIndex:
+    """Names, and which of them a pattern may match. What is not worth looking up is every name."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names, self.joined = names, f"/{'/'.join(names)}/"
+        self.backwards = sorted((name[::-1], number) for number, name in enumerate(names))
+        self.counts: dict[str, int] = {}  # of each piece that was looked for
+        self.steps = 0
+
+    def is_few(self, count: int) -> bool:
+        return count * 4 < len(self.names)
+
+    def find_by_tail(self, tail: str) -> Iterable[int] | None:
+        """Returns the numbers of the names that end so; None if there is no end to go by, or most names have it."""
+        wanted, length = tail[::-1], len(tail)
+        if not tail:
+            return None
+        first = bisect_left(self.backwards, wanted, key=lambda entry: entry[0][:length])
+        behind = bisect_right(self.backwards, wanted, first, key=lambda entry: entry[0][:length])
+        self.steps += len(self.names).bit_length() * length
+        return [number for _, number in self.backwards[first:behind]] if self.is_few(behind - first) else None
+
+    def find_by_piece(self, pieces: Sequence[str]) -> Iterable[int]:
+        """Returns the numbers of the names that have the rarest of these pieces."""
+        new_pieces = {*pieces} - self.counts.keys()
+        self.counts |= {piece: self.joined.count(piece) for piece in new_pieces}
+        self.steps += len(pieces) + len(new_pieces) * len(self.names)
+        rarest = min(pieces, key=self.counts.__getitem__, default="")
+        if not rarest or not self.is_few(self.counts[rarest]):
+            return range(len(self.names))
+        return dict.fromkeys(self.find_numbers(rarest))
+
+    def find_numbers(self, piece: str) -> Iterable[int]:
+        """Yields the numbers of the names that have a piece."""
+        at = number = 0
+        for _ in range(self.counts[piece]):
+            place = self.joined.find(piece, at)
+            number += self.joined.count("/", at, place)
+            yield number - 1
+            at = place + len(piece)
+
+
+def simplify(pattern: str) -> str:
+    """Returns a pattern in which `*?*?` is `??*`: at least two letters, and nothing to look for."""
+    parts = []
+    for is_wild, signs in groupby(pattern, "*?".__contains__):
+        run = "".join(signs)
+        parts.append("?" * run.count("?") + "*" if is_wild and "*" in run else run)
+    return "".join(parts)
+
+
 def find_child(node: GlobNode, word: str) -> GlobNode:
     """Returns where a part of a glob leads from a node; it is made if it is not there."""
     if word == "**":
@@ -133,16 +184,6 @@ def enter(nodes: Iterable[GlobNode]) -> list[GlobNode]:
         if node.any_depth is not None:
             entered.append(node.any_depth)
     return list({id(node): node for node in entered}.values())
-
-
-def find_numbers(piece: str, joined: str, count: int) -> Iterable[int]:
-    """Yields the numbers of the names in a text, in which / stands before and behind each, that have a piece."""
-    at = number = 0
-    for _ in range(count):
-        place = joined.find(piece, at)
-        number += joined.count("/", at, place)
-        yield number - 1
-        at = place + len(piece)
 
 
 def match_name(pattern: str, name: str) -> tuple[bool, int]:
@@ -168,7 +209,7 @@ def fits(piece: str, name: str, at: int) -> bool:
     """Returns whether a piece without * stands at a place of a name."""
     if "?" not in piece:
         return name.startswith(piece, at)
-    return all(sign in ("?", name[at + place]) for place, sign in enumerate(piece))
+    return not piece.strip("?") or all(sign in ("?", name[at + place]) for place, sign in enumerate(piece))
 
 
 def find_piece(piece: str, name: str, at: int, end: int) -> int:
