@@ -82,6 +82,7 @@ def test_tasks_are_stored_listed_and_shown(ask: Ask) -> None:
     shown = ask("task", "show", "send", "--json").json
     assert [parameter["name"] for parameter in shown["parameters"]] == ["to", "copies"]
     assert shown["rules"] == {"queue": "post", "attempts": 7, "timeout": "3m"}
+    assert (shown["waiting"], shown["running"]) == (0, 0), "as over HTTP"
     refused = ask("task", "show", "strange")
     assert refused.code == 2
     assert "there is no task 'strange'; stored are build, send" in refused.err

@@ -1,6 +1,6 @@
 """`interlock task` and `interlock deploy`: what the database knows of tasks, and whether a program understands it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ from interlock.client.deploy import DeployProblem, Read, check_deploy
 from interlock.client.responses import TaskResponse
 from interlock.client.task_views import make_task
 from interlock.kernel.errors import Unknown
-from interlock.plugins.tasks.queries import count_open_tasks, read_task, read_tasks
+from interlock.plugins.tasks.queries import OpenTask, count_open_tasks, read_task, read_tasks
 from interlock.store.queries.snapshots import snapshot
 
 app = typer.Typer()  # without a name: its groups stand beside those of the core
@@ -36,9 +36,7 @@ def list_tasks(db: Url = DEFAULT, tenant: Tenant = 1, json: Json = False) -> Non
     with open_app(db, tenant) as client:
         rows = [make_task(row) for row in client.read(read_tasks)]
         counts = client.read(count_open_tasks)
-    for row in rows:
-        row.waiting = sum(count.waiting for count in counts if count.task == row.name)
-        row.running = sum(count.running for count in counts if count.task == row.name)
+    add_counts(rows, counts)
     if json:
         print_json({"tasks": rows})
     elif not rows:
@@ -51,6 +49,13 @@ def list_tasks(db: Url = DEFAULT, tenant: Tenant = 1, json: Json = False) -> Non
                  describe_rules(row)) for row in rows
             ],
         )  # fmt: skip
+
+
+def add_counts(rows: Iterable[TaskResponse], counts: Sequence[OpenTask]) -> None:
+    """Set how many jobs of each task wait and run."""
+    for row in rows:
+        row.waiting = sum(count.waiting for count in counts if count.task == row.name)
+        row.running = sum(count.running for count in counts if count.task == row.name)
 
 
 @tasks.command("show")
@@ -68,7 +73,8 @@ def show_task(
             names = ", ".join(known.name for known in client.read(read_tasks)) or "none"
             which = f" version {version}" if version else ""
             raise Unknown(f"there is no task '{name}'{which}; stored are {names}")
-    task = make_task(row)
+        task = make_task(row)
+        add_counts([task], client.read(count_open_tasks))
     if json:
         print_json(task)
         return
