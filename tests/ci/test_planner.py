@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from interlock.plugins.ci.config import CiConfig, CiGate, CiJob, CiStep, parse_config
@@ -263,6 +263,8 @@ def test_two_processes_have_the_same_hash() -> None:
     st.text("ab*?", min_size=1, max_size=8).filter(lambda glob: "**" not in glob),
     st.lists(st.text("ab", min_size=1, max_size=8), min_size=1),
 )
+@example("*ab", ["aab", "bba", "ab"])
+@example("a?b*?*b", ["aabbb", "abbab", "aabb"])
 def test_a_pattern_matches_names_as_the_shell_does(glob: str, names: list[str]) -> None:
     for others in ([], [f"c{number}" for number in range(40)]):  # among many, those that may match are looked up
         paths = [*names, *others]
