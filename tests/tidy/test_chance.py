@@ -53,6 +53,7 @@ ADAPTERS = {
     "worker/leases.py": ({"time"}, "its clock goes on while the process is stopped; another one is handed in"),
     "worker/watchdog.py": ({"time"}, "it watches from a thread of its own"),
     "git/command.py": ({"time"}, "it waits for git, which takes its time"),
+    "git/repository.py": ({"time"}, "it waits until another process has made its worktree"),
     "process": ({"time"}, "it waits for commands, which take their time"),
     "worker/process.py": ({"sleep"}, "it waits for processes"),
     "worker/demo_tasks.py": ({"time", "sleep"}, "handlers that take a while"),
