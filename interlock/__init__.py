@@ -1,5 +1,6 @@
 """Interlock: a durable work orchestrator on one small kernel of explicit state machines."""
 
+from interlock.client.agent_tools import tool
 from interlock.client.agents import Agent, AgentRun
 from interlock.client.app import App, open  # noqa: A004
 from interlock.client.budgets import budget
@@ -38,4 +39,5 @@ __all__ = [
     "Reject", "Rejected", "Result", "Retry", "Run", "Snooze", "StillWaiting", "Task", "TransientError",
     "ValidationError", "Workflow", "Workstream", "WorkstreamRun", "approval", "budget", "child", "counted",
     "exclusive", "limit", "map", "merge", "open", "parallel", "rate", "rated", "shared", "shell", "step", "task",
+    "tool",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from interlock.core.plugin import Plugin, Registry
 from interlock.kernel.commands import (
     LOCAL,
     Command,
+    DefineContract,
     DefineSchedule,
     DefineTask,
     DefineTemplate,
@@ -155,18 +156,32 @@ class App:
         return define if handler is None else define(handler)
 
     def agent(
-        self, handler: Callable[..., Any] | None = None, /, *, name: str | None = None, corrections: int | None = None,
-        optimizations: int | None = None, budget: RunBudget | None = None, **rules: Any,
+        self, handler: Callable[..., Any] | None = None, /, *, name: str | None = None, model: str | None = None,
+        settings: Mapping[str, Any] | None = None, instructions: str | None = None, tools: Iterable[Any] = (),
+        version: str | None = None, corrections: int | None = None, optimizations: int | None = None,
+        validation: str | None = None, checks: Iterable[Any] | None = None, budget: RunBudget | None = None,
+        **rules: Any,
     ) -> Any:  # fmt: skip
         """Makes a function an agent of this app: `.submit()` makes a run that can be resumed.
 
-        `corrections` and `optimizations` are how often a run may enter these phases, over all its jobs; without them,
-        as often as it wants. `budget` (`interlock.budget`) is what a run and all below it may use. `rules` are those of
-        a task.
+        Parameters:
+            model: with `settings`, `instructions`, `tools` (functions, tools of a library, or `interlock.tool`) and
+                `version` what its contract says: a run that was made under another one waits for a worker that has it.
+            corrections: how often a run may enter this phase, over all its jobs; without it, as often as it wants.
+            optimizations: the same of that phase.
+            validation: off (the default), warn or enforce: whether a run may end without `ctx.validate`.
+            checks: what validates: tasks, their names, `interlock.shell(…)`, `interlock.approval(…)`. Without it, a
+                verdict comes from outside.
+            budget: what a run and all below it may use (`interlock.budget`).
+            rules: those of a task.
         """
+        terms: dict[str, Any] = {
+            "model": model, "settings": settings, "instructions": instructions, "tools": tools, "version": version,
+            "corrections": corrections, "optimizations": optimizations, "validation": validation, "checks": checks,
+        }  # fmt: skip
 
         def define(function: Callable[..., Any]) -> Agent:
-            return define_agent(self, function, name or function.__name__, corrections, optimizations, budget, rules)
+            return define_agent(self, function, name or function.__name__, budget, dict(terms), rules)
 
         return define if handler is None else define(handler)
 
@@ -203,11 +218,12 @@ class App:
         return workstream
 
     @property
-    def definitions(self) -> list[DefineTask | DefineTemplate | DefineSchedule]:
-        """What the database must know of this app: tasks, workflows (those inside others first) and schedules."""
+    def definitions(self) -> list[DefineTask | DefineContract | DefineTemplate | DefineSchedule]:
+        """What the database must know of this app: tasks, contracts, workflows (inner ones first) and schedules."""
         tasks = [task.definition for task in self.tasks.values()]
+        contracts = [task.agent.definition for task in self.tasks.values() if task.agent is not None]
         workflows = [workflow.definition for workflow in self.workflows.values()]
-        return [*tasks, *workflows, *self.schedules.definitions.values()]
+        return [*tasks, *contracts, *workflows, *self.schedules.definitions.values()]
 
     def store_definitions(self) -> list[Planned]:
         """Stores the app's tasks, workflows and schedules in the database, as a worker does when it starts.

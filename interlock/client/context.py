@@ -117,8 +117,10 @@ class ChildHandle(Protocol):
 class Spawning(Protocol):
     """`ctx.spawn(task, …)` or `ctx.spawn("name", task, …)`: a job below this one, made once under its name.
 
-    It takes the task's arguments and options, or a workflow and its arguments. In an `async def` handler it is awaited:
-    `child = await ctx.spawn(task, …)`; `.aio` is the same. If this job ends before it, it is stopped.
+    It takes the task's arguments and options, or a workflow and its arguments; of an agent a run is made, with a
+    `budget` of its own. A child in what the handler returns stands for what it comes to, and is waited for. In an
+    `async def` handler it is awaited: `child = await ctx.spawn(task, …)`; `.aio` is the same. If this job ends before
+    it, it is stopped.
     """
 
     def __call__(self, first: Any, /, *args: Any, **kwargs: Any) -> Any: ...
@@ -183,6 +185,18 @@ class Phasing(Protocol):
 
     def __call__(self, name: str) -> Any: ...
     async def aio(self, name: str) -> None: ...
+
+
+class Validating(Protocol):
+    """`findings = ctx.validate(result)`: the work is judged by the checks of the agent, or by people.
+
+    The run is validating meanwhile, and nobody works here: the attempt ends, and the handler is called again. It
+    returns what was found, as a list of `{"check": …, "error": …}`; an empty one: it has passed. If something was
+    found, the run is correcting; if no correction is left, it has failed. In an `async def` handler it is awaited.
+    """
+
+    def __call__(self, result: Any = None) -> Any: ...
+    async def aio(self, result: Any = None) -> list[dict[str, str]]: ...
 
 
 class Context(Protocol):
@@ -267,6 +281,9 @@ class AgentContext(Context, Protocol):
     """The same for the handler of an agent."""
 
     phase: Phasing
+    validate: Validating
+    corrections: int
+    """How often the handler has been told to correct its work, up to where it is: the same when it is called again."""
 
     @property
     def spent(self) -> dict[str, float]:

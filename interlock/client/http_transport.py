@@ -19,7 +19,7 @@ OCTETS = {"Content-Type": "application/octet-stream"}
 SERVER_ERROR = 500  # and above: the server, or a proxy in front of it, cannot answer now
 CLASS_BY_CODE = {
     "NOT_WANTED": "NotWanted", "STALE_LEASE": "Stale", "INVALID_STATE": "Refused", "TOO_SLOW": "TooSlow",
-    "NO_BLOBS": "NoBlobs",
+    "NO_BLOBS": "NoBlobs", "CONTRACT_MISMATCH": "NotWanted",
 }  # fmt: skip
 CLASS_BY_STATUS: dict[int, type[InterlockError]] = {
     401: Denied,

@@ -27,6 +27,7 @@ from interlock.plugins.concurrency.resources import check_resource
 from interlock.plugins.tasks.definitions import DEFAULTS
 
 if TYPE_CHECKING:
+    from interlock.client.agents import Agent
     from interlock.client.app import App
 
 P = ParamSpec("P")
@@ -319,6 +320,8 @@ def make_work(name: str, rules: Rules, text: str, options: Mapping[str, Any]) ->
 
 class Task(Generic[P, R]):
     """A handler under a name. Called like the function that it is, it runs here and now."""
+
+    agent: "Agent | None" = None  # that it is the handler of
 
     def __init__(self, app: "App", handler: Callable[P, R], name: str, rules: Rules, named: Iterable[str] = ()) -> None:
         """`named` are the rules that the program names. Raises InterlockError for rules that could never hold."""

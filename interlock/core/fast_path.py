@@ -305,7 +305,7 @@ def finish_plain(tx: UnitOfWork, report: PlainReport) -> None:
     """Ends what the report tells of that is plain, starts included."""
     started, known = report.started, tx.rows.units
     outcomes = {unit: outcome for unit, outcome in report.outcomes.items() if unit not in known}
-    if not outcomes or tx.hooks.end_guards:
+    if not outcomes:
         return
     paths, stamp = tx.cache.state(PlainPaths), make_stamp(report.commands[0])
     acts: list[Act] = []

@@ -53,11 +53,12 @@ def register(tx: UnitOfWork, command: Register) -> int:
     for task in command.tasks or ():
         validation.check_name("a task", task)
     stamp = make_stamp(command)
+    capabilities = ",".join(sorted(command.capabilities))
     tasks = None if command.tasks is None else msgspec.json.encode(sorted(command.tasks)).decode()
     for older in [lock_worker(tx, row.unit) for row in lock_incarnations(tx, command.tenant, command.name)]:
         if older.incarnation == command.incarnation:
-            if older.tasks != tasks:  # a program may get further tasks while it runs
-                older.tasks = tasks
+            if (older.tasks, older.capabilities) != (tasks, capabilities):  # a program may get more while it runs
+                older.tasks, older.capabilities = tasks, capabilities
                 tx.change(older)
             return older.unit
         older.draining = 1
@@ -69,7 +70,7 @@ def register(tx: UnitOfWork, command: Register) -> int:
     tx.add(
         WorkerRow(
             unit=unit.id, tenant=unit.tenant, name=command.name, incarnation=command.incarnation,
-            capabilities=",".join(sorted(command.capabilities)), capacity=command.capacity, holding=0, draining=0,
+            capabilities=capabilities, capacity=command.capacity, holding=0, draining=0,
             seen_at=tx.now, concurrency=command.concurrency, claim_key=None,
             tasks=tasks,
         )

@@ -134,15 +134,15 @@ ClaimQueues = Callable[["UnitOfWork", Sequence[str]], Sequence[str]]
 ClaimFilter = Callable[["UnitOfWork", "Find"], "Find"]
 Find = Callable[[int], list[Unit]]
 # Called by a claim with its worker and units that it has found. Returns those of them that it leaves to other workers;
-# they stay as they are.
+# they stay as they are, or have been ended.
 LeftToOthers = Callable[["UnitOfWork", WorkerRow, Sequence[Unit]], Collection[int]]
 # Called with a unit that is being granted to a worker, and the fence that it will have.
 BeforeGrant = Callable[["UnitOfWork", Unit, int], None]
 # Called when a failure, a lost lease or a timeout is about to end a unit without success, with the trigger and what is
 # recorded of it, to which it may add. Returns the trigger by which the unit ends instead, or the same.
 BeforeFailure = Callable[["UnitOfWork", Unit, str, dict[str, Any]], str]
-# Called before the end that a holder reports is accepted. Raises NotWanted if it is not: nothing has changed then, the
-# holder is told why, and it still holds the unit.
+# Called before the end that a holder reports of a unit that is not plain is accepted. Raises NotWanted if it is not:
+# nothing has changed then, the holder is told why, and it still holds the unit.
 EndGuard = Callable[["UnitOfWork", Unit, Outcome], None]
 # Called when a holder gives a unit back, with the time at which it is due. Returns a payload and columns, or None.
 OnRelease = Callable[["UnitOfWork", Unit, Release, int | None], tuple[dict[str, Any], dict[str, Any]] | None]
@@ -153,6 +153,9 @@ OnRerun = Callable[["UnitOfWork", Unit, Requeue | Rerun], Submitted | None]
 BeforeRerun = Callable[["UnitOfWork", Unit, Unit, Collection[int]], Collection[int]]
 # Called to carry out a verdict. Returns where the unit stands, or None if the engine is to do it.
 OnDecide = Callable[["UnitOfWork", Decide], Standing | None]
+# Called when all checks of a unit in a gate have ended: with those that failed, each with its error, and with what is
+# said of the verdict. Returns whether the plugin has moved the unit, which is valid or invalid otherwise.
+OnVerdict = Callable[["UnitOfWork", Unit, Sequence[tuple[str, str]], str], bool]
 # Called after a verdict was carried out.
 AfterDecide = Callable[["UnitOfWork", Unit, Decide], None]
 # Called before something is recorded that a holder sends. Raises InterlockError if it may not be.
@@ -203,6 +206,7 @@ class Hooks(NamedTuple):
     on_rerun: tuple[OnRerun, ...] = ()
     before_rerun: tuple[BeforeRerun, ...] = ()
     on_decide: tuple[OnDecide, ...] = ()
+    on_verdict: tuple[OnVerdict, ...] = ()
     after_decide: tuple[AfterDecide, ...] = ()
     before_record: tuple[BeforeRecord, ...] = ()
     on_record: tuple[OnRecord, ...] = ()

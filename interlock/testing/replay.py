@@ -5,7 +5,7 @@ difference: it fails the test before any of it is called. So is a result that is
 the handler does not ask for any more.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ from interlock.plugins.agents.options import JOB
 from interlock.testing.worker import call_here
 from interlock.worker.context import JobContext
 from interlock.worker.effects import EffectRecorder
-from interlock.worker.steps import StepRecorder
+from interlock.worker.steps import StepRecorder, Usage
 from interlock.worker.waiting import Steps
 
 if TYPE_CHECKING:
@@ -88,13 +88,13 @@ class ReplaySender:
 class ReplaySteps(StepRecorder):
     """Steps from the record alone: the function of another one is not called."""
 
-    def look_up(self, name: str) -> Steps[None]:
+    def perform(self, name: str, fn: Callable[[], Any], of: Any, usage: Usage, retry: int) -> Steps[Any]:
         sender = self.context.sender
         assert isinstance(sender, ReplaySender)
         if name not in self.done:
             raise sender.differ(f"step '{name}' is new; recorded are {', '.join(map(repr, self.done)) or 'none'}")
         sender.met.add(("step", name))
-        yield from ()
+        return (yield from super().perform(name, fn, of, usage, retry))
 
 
 class ReplayEffects(EffectRecorder):
@@ -202,6 +202,7 @@ def make_grant(cassette: Cassette) -> LeaseGrant:
         waited=tuple(wait.name for wait in lines.get("wait", [])),
         effects=tuple(map(make_effect, lines.get("effect", []))),
         children=tuple(map(make_child, lines.get("child", []))),
+        validations=tuple((each.name, encode_value(each.result)) for each in lines.get("validation", [])),
     )  # fmt: skip
 
 

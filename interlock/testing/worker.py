@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from interlock.client.agents import offer_contracts
 from interlock.client.app import App
 from interlock.client.exceptions import Snooze
 from interlock.client.tasks import Task
@@ -113,7 +114,7 @@ class StageWorker:
         self.id = self.app.send(
             Register(
                 tenant=self.app.tenant, actor=self.name, name=self.name, incarnation=str(self.incarnation),
-                capabilities=self.capabilities, capacity=CAPACITY, tasks=self.tasks,
+                capabilities=offer_contracts(self.app, self.capabilities), capacity=CAPACITY, tasks=self.tasks,
             )
         )  # fmt: skip
 

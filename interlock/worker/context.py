@@ -36,6 +36,7 @@ from interlock.worker.log_lines import describe_job
 from interlock.worker.meters import Meters
 from interlock.worker.steps import STEP, StepRecorder
 from interlock.worker.task_adder import TaskAdder
+from interlock.worker.validation import Validation
 from interlock.worker.waiting import SIGNALS_MAX, Asker, CallsUnderWay, Spawner, check_recorded, is_awaited
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ BYTES = (bytes, bytearray, memoryview, Path)  # what an artifact is kept as it i
 MAKING = Lock()
 OCTETS = "application/octet-stream"
 SLEEP = "sleep:"  # how the engine calls a wait that only time ends
+CORRECTING = "correct"  # how the name of that phase begins, and of the move to it
 
 
 class StopFlag:
@@ -85,6 +87,7 @@ class JobContext(AgentContext):
     own_log: JobLog | None = None
     own_cost = 0.0  # of this attempt, besides what its result says
     worktree: str | None = None  # if its job has a repository
+    corrections = 0  # how often the handler has been told to correct its work, up to where it is
     is_async = False  # whether its handler is `async def`: then a step is awaited
     redact: Callable[[Any], Any] | None = None  # takes out what may not be recorded
     thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
@@ -129,6 +132,10 @@ class JobContext(AgentContext):
     @cached_property
     def phase(self) -> "PhaseEntrance":  # type: ignore[override]
         return PhaseEntrance(self)
+
+    @cached_property
+    def validate(self) -> Validation:  # type: ignore[override]
+        return Validation(self)
 
     @cached_property
     def artifact(self) -> "ArtifactRecorder":  # type: ignore[override]
@@ -310,6 +317,7 @@ class PhaseEntrance:
     def make_record(self, name: str) -> Record:
         """Each phase of a handler has a number, so that one which is called again enters none a second time."""
         self.count += 1
+        self.context.corrections += name.startswith(CORRECTING)
         return self.context.record("phase", None, f"{self.count} {name}")
 
 

@@ -3,7 +3,7 @@
 An `Execution` is one attempt under one lease. `run` takes it through these steps, in this order:
 
     may_start            the worker is stopping, or lost the lease while the job waited: it is given back
-    resolve_task         finds the task by its name; a task that this app does not know is a failure
+    resolve_task         finds the task by its name; one that is not known here is a failure, and so is another contract
     decode_arguments     reads the arguments; arguments that do not fit the handler are a failure
     refuse_ended_lease   nothing starts under a lease that is over by the worker's own clock: it is given back
     report_start         the engine is going to know that the handler runs, and its time limit begins
@@ -40,7 +40,8 @@ import msgspec
 from interlock.client.exceptions import Snooze
 from interlock.client.tasks import RUNNING, Task
 from interlock.kernel.commands import PERMANENT, LeaseGrant, LeaseRef, LeaseStatus, Outcome
-from interlock.kernel.errors import TransientError, Unknown
+from interlock.kernel.errors import PermanentError, TransientError, Unknown
+from interlock.plugins.agents.contracts import DIGEST_SHOWN, ENFORCE, MISMATCH, REQUIRED
 from interlock.worker.context import JobContext, LeaseOver
 from interlock.worker.leases import LocalLease
 from interlock.worker.log_lines import log, log_job
@@ -144,7 +145,9 @@ async def run(execution: Execution, worker: ExecutionRunner) -> None:
             refuse_ended_lease(execution)
             worker.report_start(execution)
             RUNNING.set((worker.app, execution.grant))  # the pipe has a context of its own, so this ends with it
-            execution.outcome = classify_result(execution.held, await worker.call_handler(execution))
+            result = await worker.call_handler(execution)
+            refuse_unvalidated(execution)
+            execution.outcome = classify_result(execution.held, result)
         except NotStarted as not_started:
             execution.outcome = not_started.outcome
         except LeaseOver:  # a thread or a process was not free before the lease was over
@@ -165,6 +168,18 @@ def resolve_task(execution: Execution, worker: ExecutionRunner) -> None:
         execution.task = worker.app.tasks.get(execution.grant.task) or worker.app.find_task(execution.grant.task)
     except Unknown as error:
         raise NotStarted(Outcome(held=execution.held, ended="failure", error=str(error), stage="fetch")) from None
+    refuse_other_contract(execution, execution.task)
+
+
+def refuse_other_contract(execution: Execution, task: Task[Any, Any]) -> None:
+    """Raises NotStarted for the run of an agent that has another contract than the agent has here."""
+    digest = execution.grant.contract
+    own = "" if task.agent is None else task.agent.digest
+    if digest and digest != own:
+        error = f"{MISMATCH} {digest[:DIGEST_SHOWN]}: this worker has {own[:DIGEST_SHOWN] or 'none'} of '{task.name}'"
+        raise NotStarted(
+            Outcome(held=execution.held, ended="failure", error=error, error_class=PERMANENT, stage="fetch")
+        )
 
 
 def decode_arguments(execution: Execution) -> None:
@@ -178,6 +193,18 @@ def decode_arguments(execution: Execution) -> None:
         execution.arguments = arguments.decode(execution.grant, context, execution.read_value)
     except msgspec.MsgspecError as error:
         raise NotStarted(classify_unreadable_arguments(execution.held, error)) from None
+
+
+def refuse_unvalidated(execution: Execution) -> None:
+    """Raises PermanentError if the contract of an agent wants its work to be validated, and it was not."""
+    agent = None if execution.task is None else execution.task.agent
+    if agent is None or agent.contract.validation != ENFORCE or execution.task is None:
+        return
+    if execution.task.place != "process" and not (execution.made_context and execution.context.validate.passed):
+        raise PermanentError(
+            f"{REQUIRED}: the validation of agent '{agent.name}' is enforced, so it may return only after ctx.validate "
+            "has found nothing"
+        )
 
 
 def refuse_ended_lease(execution: Execution) -> None:

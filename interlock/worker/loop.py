@@ -23,6 +23,7 @@ from logging import ERROR, INFO, WARNING
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from interlock.client.agents import offer_contracts
 from interlock.client.deploy import check_deploy
 from interlock.kernel.commands import Claim, LeaseGrant, LeaseRef, LeaseStatus, Record, Register
 from interlock.kernel.errors import Drained, Gone, InterlockError, Unavailable
@@ -172,9 +173,9 @@ class Worker:
         self.registered_tasks = len(self.app.tasks)
         return await self.client.send(
             Register(
-                tenant=self.app.tenant, name=self.name, incarnation=self.incarnation, capabilities=self.capabilities,
-                capacity=self.capacity, concurrency=sum(queue.concurrency for queue in self.queues.values()),
-                tasks=tuple(self.app.tasks),
+                tenant=self.app.tenant, name=self.name, incarnation=self.incarnation, capacity=self.capacity,
+                capabilities=offer_contracts(self.app, self.capabilities), tasks=tuple(self.app.tasks),
+                concurrency=sum(queue.concurrency for queue in self.queues.values()),
             )
         )  # fmt: skip
 

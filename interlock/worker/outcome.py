@@ -10,6 +10,7 @@ from interlock.kernel.commands import PERMANENT, TRANSIENT, VALIDATION, LeaseRef
 from interlock.kernel.errors import PermanentError, Stale, ValidationError
 from interlock.kernel.texts import make_storable
 from interlock.worker.tracebacks import format_traceback
+from interlock.worker.waiting import encode_child
 
 TEXT_MAX = 4_000  # characters of an error that are stored
 
@@ -30,7 +31,7 @@ def encode_result(value: Any) -> str:
     if value is None:
         return "null"
     try:
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode(value, enc_hook=encode_child).decode()
     except (TypeError, msgspec.MsgspecError, UnicodeError) as error:
         raise ResultNotStorable(f"the result cannot be kept as JSON: {error}") from None
 

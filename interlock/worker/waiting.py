@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
+from interlock.client.agents import OPTIONS as SUBMIT_OPTIONS
+from interlock.client.agents import Agent
 from interlock.client.async_pairs import Sender
 from interlock.client.context import ChildHandle
 from interlock.client.durations import Length, length_us
@@ -172,6 +174,21 @@ class ChildJob(ChildHandle):
         raise Await(CHILD + self.name, timeout=timeout)
 
 
+def encode_child(value: Any) -> Any:
+    """What stands for a child in JSON: what it came to. Raises Await until it has ended."""
+    if isinstance(value, ChildJob):
+        return value.wait()
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+
+
+def encode_settled(name: str, value: Any) -> str:
+    """JSON of what a handler has made; a child in it is waited for. Raises PermanentError for what is no JSON."""
+    try:
+        return msgspec.json.encode(value, enc_hook=encode_child).decode()
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise PermanentError(f"{name} cannot be kept as JSON: {error}") from None
+
+
 class Spawner:
     """`ctx.spawn(task, …)`: a job below this one, made once, however often this one is tried."""
 
@@ -188,7 +205,10 @@ class Spawner:
 
     def spawn(self, first: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[ChildHandle]:
         name, what, args = parse_call(first, args)
-        if name not in self.context.children:
+        if isinstance(what, Agent):
+            if name not in self.context.children:
+                yield self.context.sender, make_run_record(self.context, name, what, args, kwargs)
+        elif name not in self.context.children:
             work = make_child_work(what, args, kwargs)
             if isinstance(what, Workflow):
                 for definition in what.definitions:
@@ -200,13 +220,13 @@ class Spawner:
 
 def parse_call(first: Any, args: tuple[Any, ...]) -> tuple[str, Any, tuple[Any, ...]]:
     """The name of a child, what it is made of, and its arguments. Without a name it is called as its task is."""
-    if isinstance(first, Task | Workflow):
+    if isinstance(first, Task | Workflow | Agent):
         return first.name, first, args
-    if isinstance(first, str) and args and isinstance(args[0], Task | Workflow | str):
+    if isinstance(first, str) and args and isinstance(args[0], Task | Workflow | Agent | str):
         return first, args[0], args[1:]
     raise InterlockError(
         f"ctx.spawn({first!r}, …) is not allowed; allowed is ctx.spawn(task, …) or ctx.spawn(name, task, …), with a "
-        "task, a workflow, or the name of a task"
+        "task, a workflow, an agent, or the name of a task"
     )
 
 
@@ -230,9 +250,26 @@ def make_child_work(what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def make_record(context: "JobContext", name: str, work: Work) -> Record:
     """The record by which a child is made; what work does not say is left out."""
+    return context.record("child", drop_defaults(work), name)
+
+
+def drop_defaults(work: Work) -> dict[str, Any]:
+    """What work says, without what it leaves as it is."""
     defaults = Work(task=work.task)
     given = {key: value for key, value in msgspec.structs.asdict(work).items() if value != getattr(defaults, key)}
-    return context.record("child", {**given, "task": work.task}, name)
+    return {**given, "task": work.task}
+
+
+def make_run_record(
+    context: "JobContext", name: str, agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Record:  # fmt: skip
+    """The record by which the run of an agent is made below a job. Raises InterlockError for a wrong argument."""
+    options = {option: kwargs.pop(option) for option in SUBMIT_OPTIONS if option in kwargs}
+    if refused := [option for option in ("key", "on_duplicate") if option in options]:
+        raise InterlockError(f"ctx.spawn has no option '{refused[0]}': a child is made once under its name")
+    run, job = agent.make_works(args, kwargs, options)
+    works = {"run": msgspec.structs.replace(run, ref=""), "job": msgspec.structs.replace(job, parent=None)}
+    return context.record("child_run", {part: drop_defaults(work) for part, work in works.items()}, name)
 
 
 class Asker:

@@ -146,3 +146,55 @@ def test_a_step_that_expects_another_number_is_skipped(stage: Stage) -> None:
         False, "STALE_TICK: 1 steps are recorded, and 0 were expected; it is skipped",
     )  # fmt: skip
     assert [step["name"] for step in stage.get(f"/v1/agent-runs/{run}/steps")["steps"]] == ["a"]
+
+
+@pytest.mark.req("X-10")
+def test_a_resume_under_another_contract_is_409_with_the_difference_and_overridden_if_that_is_said(
+    stage: Stage,
+) -> None:
+    run = make_run(stage, contract={"agent": "goal", "model": "m", "corrections": 1})
+    path = f"/v1/agent-runs/{run}"
+    contract = stage.get(f"{path}/contract")
+    assert (contract["contract"]["model"], contract["contract"]["corrections"], contract["overridden_by"]) == (
+        "m",
+        1,
+        None,
+    )
+    other = {"agent": "goal", "model": "n", "corrections": 1}
+    assert stage.post(f"/v1/runs/{run}/cancel", {})["state"] == "cancelled"
+    refused = stage.ask("POST", f"{path}/resume", {"reason": "now", "contract": other})
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], error["details"]["difference"]) == (
+        409, "CONTRACT_MISMATCH", ['model: "m" is now "n"'],
+    )  # fmt: skip
+    missing = stage.ask("POST", f"{path}/resume", {"reason": "now", "contract": "0" * 64})
+    assert (missing.status_code, "is stored" in missing.text) == (404, True)
+    assert stage.get(f"/v1/runs/{run}")["state"] == "cancelled"
+    stage.post(f"{path}/resume", {"reason": "now", "contract": other, "override": True}, status=202)
+    changed = stage.get(f"{path}/contract")
+    assert (changed["contract"]["model"], changed["overridden_by"]) == ("n", "ci")
+
+
+@pytest.mark.req("X-09")
+@pytest.mark.parametrize(
+    ("contract", "status", "why"),
+    [
+        ({"agent": "goal", "mood": "good"}, 400, "unknown field `mood`; allowed are agent"),
+        ({"agent": "other"}, 400, "the contract is that of 'other'"),
+        ("0" * 64, 400, "is stored; allowed is the digest of one that is"),
+        ("abc", 400, ""),
+        ({"agent": "goal", "validation": "some"}, 400, "validation = 'some' is not allowed"),
+    ],
+)
+def test_a_wrong_contract_is_refused_with_a_sentence(stage: Stage, contract: Any, status: int, why: str) -> None:
+    answer = stage.ask("POST", "/v1/agent-runs", {"agent": "goal", "contract": contract})
+    assert (answer.status_code, why in answer.text) == (status, True), answer.text
+
+
+@pytest.mark.req("X-09")
+@pytest.mark.req("R0-06")
+def test_a_run_with_a_contract_of_another_kind_fails_at_once(stage: Stage) -> None:
+    run = make_run(stage, contract={"agent": "goal", "schema": 99})
+    assert stage.get(f"/v1/runs/{run}")["state"] == "failed"
+    decision = stage.get(f"/v1/agent-runs/{run}/decision")
+    assert "UNSUPPORTED_CONTRACT" in decision["reasons"]

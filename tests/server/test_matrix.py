@@ -300,6 +300,7 @@ ENTRIES: dict[str, Entry] = {
     "get_v1_agent_runs_id_transcript": Entry(agent()),
     "get_v1_agent_runs_id_budget": Entry(agent()),
     "get_v1_agent_runs_id_decision": Entry(agent()),
+    "get_v1_agent_runs_id_contract": Entry(agent()),
     "post_v1_agent_runs_id_resume": Entry(agent(failed=True, body={"reason": "again"}), 202),
     "post_v1_agent_runs_id_fork": Entry(agent(body={"at": "plan"}), 201),
     "get_v1_templates": Entry(template),

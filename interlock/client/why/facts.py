@@ -13,6 +13,8 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.lifecycle_options import Budget
 from interlock.kernel.rows import Event, Note, PauseRow, Slot, Tenant, Unit, WorkerRow
+from interlock.plugins.agents.contracts import CAPABILITY
+from interlock.plugins.agents.queries import read_newest_contract
 from interlock.plugins.pauses.queries import find_pauses_over
 from interlock.store.connection import Connection
 from interlock.store.queries import views
@@ -67,6 +69,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     holds: list[tuple[int, str, str]] = []  # by it: units, each with its lifecycle and its state
     ended_leases: list[EndedLease] = []  # of it, the last one first
     blockers: list[Blocker] = []  # what it can never begin behind
+    newest_contract: str = ""  # that a program has told of its agent last: the digest
     pauses: list[tuple[PauseRow, str]] = []  # that keep it or what is below it from starting, with what is paused
 
     @property
@@ -165,6 +168,9 @@ def gather_surroundings(connection: Connection, tenant: int, facts: Facts) -> Fa
     if facts.claimable and not unit.parked_on:
         more["workers"] = workers_seen(connection, tenant)
         more["ahead"] = count_ahead(connection, tenant, unit) if unit.available_at is not None else 0
+        if any(word.startswith(CAPABILITY) for word in facts.view.capabilities):
+            newest = read_newest_contract(connection, tenant, facts.view.body.task)
+            more["newest_contract"] = newest[0] if newest else ""
         row = read_tenant(connection, tenant)
         if row and row.max_running is not None:
             more |= {"tenant": row, "held_of_tenant": count_held(connection, tenant)}

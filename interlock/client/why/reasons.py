@@ -246,6 +246,8 @@ def explain_signal(facts: Facts) -> Reason | None:
     word, _, child = name.partition(":")
     if word == "sleep":
         return Reason("signal", f"{facts.name} sleeps ('{child}'){until}")
+    if word == "verdict":
+        return Reason("signal", f"{facts.name} waits for the verdict on what it has made{until}")
     if word == "child":
         answer = f"{facts.name} waits until its child '{child}' has ended{until}"
         return Reason("signal", answer, tell_child(facts, child))

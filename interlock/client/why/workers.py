@@ -7,6 +7,9 @@ from interlock.client.why.facts import Facts
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Owner
 from interlock.kernel.rows import Unit, WorkerRow
+from interlock.plugins.agents.contracts import CAPABILITY as CONTRACT
+from interlock.plugins.agents.contracts import DIGEST_SHOWN
+from interlock.plugins.agents.options import RUN
 from interlock.plugins.repositories.options import CAPABILITY
 from interlock.plugins.shell.options import SHELL
 from interlock.plugins.workstreams.options import REASSIGNED
@@ -37,6 +40,8 @@ def explain_no_claim(facts: Facts) -> Explanation:
         answer = f"{facts.name} waits: no worker of queue '{queue}' knows the task '{task}'"
         return "task_unknown", answer, (*here, start)
     capable = [(worker, unit) for worker, unit in knowing if not wanted - list_capabilities(worker)]
+    if facts.newest_contract and not any(is_there(worker, unit, facts.now) for worker, unit in capable):
+        return explain_other_contract(facts)
     if not capable:
         worker = min((worker for worker, _ in knowing), key=lambda worker: len(wanted - list_capabilities(worker)))
         words = ", ".join(sorted(wanted))
@@ -48,6 +53,26 @@ def explain_no_claim(facts: Facts) -> Explanation:
     code, answer, details = explain_capacity(facts, others or capable)
     leaving = sorted({worker.name for worker, _ in capable if others} & taken_from)
     return code, answer, (*details, *(f"{name} leaves it to others: it was reassigned" for name in leaving))
+
+
+def is_there(worker: WorkerRow, unit: Unit, now: int) -> bool:
+    """Whether a worker is heard, and takes new work once it has room."""
+    return describe_worker(worker, unit, now)[0] in ("free", "full")
+
+
+def explain_other_contract(facts: Facts) -> Explanation:
+    """Why the run of an agent waits although workers know its task: they have another contract of the agent."""
+    words = [word for word in facts.view.capabilities if word.startswith(CONTRACT)]
+    own, newest = (each.removeprefix(CONTRACT)[:DIGEST_SHOWN] for each in (words[0], facts.newest_contract))
+    run = format_id(RUN, facts.unit.parent) if facts.unit.parent is not None else facts.name
+    answer = f"{facts.name} needs a worker with the contract {own}, and no worker has it"
+    if own != newest:
+        answer += f": the newest contract of '{facts.view.body.task}' is {newest}"
+    return "no_worker_with_contract", answer, (
+        f"start a worker of the program that has {own}",
+        f"or end it and go on under the newest: interlock cancel {run}, interlock agent resume {run} --override",
+        f"or go on in a new run: interlock agent fork {run} --at STEP",
+    )  # fmt: skip
 
 
 def name_option(capability: str) -> str:

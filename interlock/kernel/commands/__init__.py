@@ -1,5 +1,6 @@
 """All commands, as frozen data, by subject."""
 
+from interlock.kernel.commands.agents import DefineContract as DefineContract
 from interlock.kernel.commands.agents import Fork as Fork
 from interlock.kernel.commands.api_keys import CreateKey as CreateKey
 from interlock.kernel.commands.api_keys import Issued as Issued

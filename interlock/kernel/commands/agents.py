@@ -2,7 +2,7 @@
 
 import msgspec
 
-from interlock.kernel.commands.base import Command, Route
+from interlock.kernel.commands.base import Command, Planned, Route
 from interlock.kernel.commands.submit import Submitted
 
 
@@ -19,3 +19,19 @@ class Fork(Command[Submitted], frozen=True, kw_only=True):
     unit: int
     at: str  # the name of a step
     replace: dict[str, str] = msgspec.field(default_factory=dict)  # by name: other results of steps up to it, JSON
+    contract: str | None = None  # the digest of the new run's contract; by default the newest of its agent
+
+
+class DefineContract(Command[Planned], frozen=True, kw_only=True):
+    """The contract that a program has of one of its agents; the same again changes nothing but which is the newest."""
+
+    committer = Route.OTHER
+    scope = "worker"
+    public = True
+
+    text: str  # JSON
+
+    @property
+    def name(self) -> str:
+        """What a log calls it."""
+        return "a contract"

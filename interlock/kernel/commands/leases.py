@@ -10,9 +10,9 @@ STAGES = ("fetch", "input", "exec", "output", "commit")
 ENDS = ("success", "failure", "cancelled")
 RECORDS = (
     "progress", "checkpoint", "step", "artifact", "log", "compensation", "child", "effect", "effect_result", "phase",
-    "usage",
+    "usage", "validate", "child_run",
 )  # fmt: skip
-RECORDED_VALUES = ("step", "effect_result", "checkpoint")  # which are kept as blobs if they are large
+RECORDED_VALUES = ("step", "effect_result", "checkpoint", "validate")  # which are kept as blobs if they are large
 RECORDED_ONCE = ("step", "compensation", "child", "effect_result")  # of one name, the first is kept
 # What a holder may say of a failure; for a dead letter, the reason code that it stands for unless another is given.
 TRANSIENT, PERMANENT, VALIDATION, CONFLICT = (
@@ -98,6 +98,8 @@ class LeaseGrant(msgspec.Struct, frozen=True, gc=False):
     version: int = 0  # of the unit when this was handed over: with its id, the event that did it
     options: str | None = None  # of further plugins, if one of them hands them over
     meters: tuple[MeterStatus, ...] = ()  # of the run that it works for, what was used and may be
+    validations: tuple[tuple[str, str], ...] = ()  # of its work so far: what was found, as a JSON list, by number
+    contract: str = ""  # of the run that it works for: the digest of the contract that its worker has
     fence_base: int = 0  # what the earlier jobs of its run came to: outside systems are shown the sum with `fence`
 
 
@@ -310,11 +312,13 @@ class Record(LeaseCommand, frozen=True, kw_only=True):
 
     A compensation is work that undoes what the holder has just done; it is started, the last first, if the unit ends
     without success. Its payload is a JSON object with `task`, and perhaps `input`. A child is work that is made below
-    the unit, once under its name; its payload is a JSON object with fields of `Work`. A phase is entered by the run of
-    the unit, once under its name, which is a number and the phase, as in `1 correct`. A step or an effect may say what
-    it asks for (`of`): later attempts ask for the same under its name. A step of an agent run says what it has used
-    (`usage`), as in `{"usd": 0.02, "tokens": 900}`; a usage is what a try used that came to nothing. With `expects` a
-    step is only recorded if so many are recorded before it.
+    the unit, once under its name; its payload is a JSON object with fields of `Work`; a child run is the run of an
+    agent with its job (`run` and `job`). A phase is entered by the run of the unit, once under its name, which is a
+    number and the phase, as in `1 correct`. A step or an effect may say what it asks for (`of`): later attempts ask for
+    the same under its name. A step of an agent run says what it has used (`usage`), as in
+    `{"usd": 0.02, "tokens": 900}`; a usage is what a try used that came to nothing. With `validate` the run of the unit
+    enters its gate with that result, once under the number of the validation. With `expects` a step is only recorded if
+    so many are recorded before it.
     """
 
     kind: str

@@ -19,8 +19,8 @@ from interlock.store.queries.recorded_steps import EFFECT_REQUEST, REQUEST
 from interlock.store.queries.views import view
 
 SCHEMA = 1
-KINDS = ("step", "effect", "child", "signal", "wait", "phase")  # what a line may be, beside the first one
-OWN_SIGNALS = ("child:", "sleep:")  # what the engine itself says to a job
+KINDS = ("step", "effect", "child", "signal", "wait", "phase", "validation")  # what a line may be, beside the first one
+OWN_SIGNALS = ("child:", "sleep:", "verdict:")  # what the engine itself says to a job
 
 
 class CassetteHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,6 +97,8 @@ def read_cassette(connection: Connection, tenant: int, unit: int) -> Cassette | 
             lines.append(CassetteLine(kept.kind, kept.name, decode(kept.payload), request))
         elif kept.kind == "signal" and not kept.name.startswith(OWN_SIGNALS):
             lines.append(CassetteLine(kept.kind, kept.name, decode(kept.payload)))
+        elif kept.kind == "validated":
+            lines.append(CassetteLine("validation", kept.name, decode(kept.payload)))
         elif kept.kind in ("wait", "phase"):
             lines.append(CassetteLine(kept.kind, kept.name))
     return Cassette(head, [*lines, *effects.values()])
@@ -108,9 +110,10 @@ def read_child(connection: Connection, tenant: int, kept: RunNote) -> CassetteLi
     unit, body = child.unit, child.body
     last = read_moves_of(connection, tenant, unit.id)[-1]
     result = None if body.result is None else msgspec.json.decode(read_value(connection.blobs, tenant, body.result))
+    jobs = [work.error for work in read_work_below(connection, tenant, unit.id) if work.lifecycle == JOB]
     line = CassetteLine(
         "child", kept.name, result, done=unit.outcome is not None, lifecycle=unit.lifecycle, state=unit.state,
-        outcome=unit.outcome, error=body.error,
+        outcome=unit.outcome, error=body.error or (jobs[-1] if jobs else None),
     )  # fmt: skip
     if not line.done:
         return line

@@ -26,7 +26,7 @@ from interlock.kernel.ids import format_id
 from interlock.plugins.agents.cassettes import encode_cassette, read_cassette
 from interlock.plugins.agents.governance import PASS, read_decision
 from interlock.plugins.agents.options import RUN
-from interlock.plugins.agents.queries import read_agent_steps
+from interlock.plugins.agents.queries import read_agent_steps, read_contract_of_run
 from interlock.plugins.agents.transcripts import TranscriptEntry
 from interlock.store.connection import Connection
 from interlock.store.queries.views import read_summary, view
@@ -68,6 +68,19 @@ At = Annotated[str, typer.Option("--at", metavar="STEP", help="The step to repea
 Replace = Annotated[
     list[str] | None,
     typer.Option("--replace", metavar="NAME=JSON", help="Another result of a step up to that one; may be repeated."),
+]
+Digest = Annotated[
+    str | None,
+    typer.Option("--contract", metavar="DIGEST", help="The contract that it goes on under (default: its own)."),
+]
+NewDigest = Annotated[
+    str | None,
+    typer.Option(
+        "--contract", metavar="DIGEST", help="The contract of the new run (default: the newest of its agent)."
+    ),
+]
+Override = Annotated[
+    bool, typer.Option("--override", help="Let it be another contract; without --contract, the newest of its agent.")
 ]
 SHOWN = 200  # characters of a result in a table
 
@@ -143,14 +156,14 @@ def make_meter_row(meter: MeterStatus) -> list[str]:
 
 @app.command("resume")
 def resume(
-    run: RunId, reason: Reason, budget: Caps = None, actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT,
-    json: Json = False,
+    run: RunId, reason: Reason, budget: Caps = None, contract: Digest = None, override: Override = False,
+    actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False,
 ) -> None:  # fmt: skip
     """Resume a run that failed or was cancelled; steps that it has recorded are not repeated."""
     caps = dict(parse_cap(text) for text in budget or ()) or None
     with open_app(db, tenant) as client:
         agent = find_agent_run(client, run)
-        standing = agent.resume(by=get_actor(actor), reason=reason, budget=caps)
+        standing = agent.resume(by=get_actor(actor), reason=reason, budget=caps, contract=contract, override=override)
     if json:
         print_json({"id": agent.id, "state": standing.state, "applied": standing.applied})
     else:
@@ -159,13 +172,16 @@ def resume(
 
 @app.command("fork")
 def fork(
-    run: RunId, at: At, replace: Replace = None, reason: Annotated[str, typer.Option("--reason", help=WHY)] = "",
+    run: RunId, at: At, replace: Replace = None, contract: NewDigest = None,
+    reason: Annotated[str, typer.Option("--reason", help=WHY)] = "",
     actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False,
 ) -> None:  # fmt: skip
     """Make a new run that goes on from a recorded step, with all that was recorded before it."""
     results = dict(parse_result(text) for text in replace or ())
     with open_app(db, tenant) as client:
-        forked = find_agent_run(client, run).fork(at=at, replace=results, by=get_actor(actor), reason=reason)
+        forked = find_agent_run(client, run).fork(
+            at=at, replace=results, by=get_actor(actor), reason=reason, contract=contract
+        )
     if json:
         print_json({"id": forked.id, "run": run, "at": at})
     else:
@@ -194,6 +210,23 @@ def parse_result(text: str) -> tuple[str, Any]:
     except msgspec.MsgspecError:
         pass
     raise InterlockError(f"--replace {text[:80]!r} is not allowed; allowed is NAME=JSON, as in plan='{{\"a\": 1}}'")
+
+
+@app.command("contract")
+def show_contract(run: RunId, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
+    """Show the contract of a run: what its agent was when it began, and the digest of that."""
+    with open_app(db, tenant) as client:
+        contract: Any = client.read(read_contract_of_run, find_run(client, run))
+    if json:
+        print_json(contract)
+        return
+    print_line(f"{contract.run} has {f'the contract {contract.digest}' if contract.digest else 'no contract'}")
+    fields = contract.contract if isinstance(contract.contract, dict) else {}
+    for name, value in sorted(fields.items()):
+        origin = " (from the environment)" if name in contract.environment else ""
+        print_line(f"  {name}: {msgspec.json.encode(value).decode()[:SHOWN]}{origin}")
+    if contract.overridden_by:
+        print_line(f"  overridden by {contract.overridden_by}")
 
 
 @app.command("transcript")

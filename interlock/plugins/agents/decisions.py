@@ -6,34 +6,41 @@ copied to it in the transaction of the resume, so that each job has its whole me
 the earlier ones. Children that were stopped with the old job are made again when the handler asks for them.
 """
 
+from typing import Any
+
 import msgspec
 
 from interlock.core.decide import apply_verdict
 from interlock.core.notes import note
 from interlock.kernel.budgets import GivenCap, parse_caps
 from interlock.kernel.commands import LOCAL, Decide, Standing
-from interlock.kernel.errors import InterlockError, NotWanted
+from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Note, Unit
+from interlock.plugins.agents.binding import settle_contract
 from interlock.plugins.agents.budgets import raise_caps, refuse_spent
 from interlock.plugins.agents.options import JOB, RUN
 from interlock.plugins.agents.phases import PHASE, count_phase
-from interlock.plugins.agents.queries import find_succeeded_children, read_fences, read_worker_names
+from interlock.plugins.agents.queries import find_succeeded_children, read_fences
+from interlock.plugins.agents.verdicts import refuse_own_verdict
 from interlock.store.queries.for_verbs import load_open_children, read_notes
 from interlock.store.queries.recorded_steps import EFFECT_REQUEST, REQUEST
 from interlock.store.unit_of_work import UnitOfWork
 
 RESUME, VERDICTS = "resume", ("valid", "invalid")
 # Kinds of notes that a new job has as they are.
-KEPT = ("step", REQUEST, "effect", EFFECT_REQUEST, "effect_result", "compensation", PHASE)
-OWN_SIGNALS = ("child:", "sleep:")  # how the names begin of what the engine itself says to a job
+KEPT = ("step", REQUEST, "effect", EFFECT_REQUEST, "effect_result", "compensation", PHASE, "validated")
+OWN_SIGNALS = ("child:", "sleep:", "verdict:")  # how the names begin of what the engine itself says to a job
 SLEEP = "sleep:"
 
 
 class ResumeTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What belongs to a resume: caps of the run's budget, as people write amounts; a number is a hard one."""
+    """What belongs to a resume: caps of the run's budget, as people write amounts (a number is a hard one), and its
+    contract."""
 
     budget: dict[str, float | GivenCap] = msgspec.field(default_factory=dict)
+    contract: str | dict[str, Any] | None = None  # the digest of a stored one, or one
+    override: bool = False  # whether it may be another one than the run has; without a contract, the newest
 
 
 class GivenTerms:
@@ -66,7 +73,9 @@ def follow_decision(tx: UnitOfWork, run: Unit, command: Decide) -> None:
     if command.trigger == RESUME:
         refuse_nameless_resume(run, command)
         hand_over_memory(tx, run)
-        raise_caps(tx, run, parse_caps(tx.state(GivenTerms).by_run.pop(run.id, ResumeTerms()).budget))
+        terms = tx.state(GivenTerms).by_run.pop(run.id, ResumeTerms())
+        settle_contract(tx, run, terms.contract, command.describe_actor(), override=terms.override)
+        raise_caps(tx, run, parse_caps(terms.budget))
         refuse_spent(tx, run)
     elif command.trigger in VERDICTS:
         refuse_own_verdict(tx, run, command)
@@ -86,16 +95,6 @@ def refuse_nameless_resume(run: Unit, command: Decide) -> None:
     if missing:
         called = format_id(run.lifecycle, run.id)
         raise InterlockError(f"{called} is resumed by somebody, for a reason; {' and '.join(missing)} is missing")
-
-
-def refuse_own_verdict(tx: UnitOfWork, run: Unit, command: Decide) -> None:
-    """Raises NotWanted if the worker that holds the run's job judges it."""
-    holders = [job.holder for job in load_open_children(tx, run.id) if job.lifecycle == JOB and job.holder is not None]
-    if holders and command.actor in read_worker_names(tx, holders):
-        raise NotWanted(
-            f"'{command.trigger}' is a verdict: checks or people give it, never the holder of the work, and "
-            f"'{command.actor}' holds it"
-        )
 
 
 # The memory of a run.

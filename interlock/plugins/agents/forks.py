@@ -19,9 +19,10 @@ from interlock.kernel.commands import Fork, Submitted
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Note, Unit
+from interlock.plugins.agents.binding import change_contract, find_contract_digest, find_wanted_contract
 from interlock.plugins.agents.decisions import OWN_SIGNALS, read_memory
 from interlock.plugins.agents.options import RUN
-from interlock.plugins.agents.queries import find_last_job
+from interlock.plugins.agents.queries import find_last_job, read_newest_contract
 from interlock.store.queries.for_verbs import load_open_children, read_notes
 from interlock.store.queries.recorded_steps import REQUEST, STEP
 from interlock.store.unit_of_work import UnitOfWork
@@ -50,6 +51,7 @@ def fork(tx: UnitOfWork, command: Fork) -> Submitted:
         add_place(tx, new_run, name, new_job.id)
     origin = {"run": run.id, "at": command.at, "by": command.describe_actor(), "reason": command.reason}
     note(tx, new_run.id, FORKED, msgspec.json.encode(origin).decode())
+    adopt_contract(tx, new_run, command)
     for kept in memory:
         if is_before(kept, step) and not (kept.kind in (STEP, REQUEST) and kept.name in command.replace):
             note(tx, new_job.id, kept.kind, kept.payload, name=kept.name)
@@ -58,6 +60,15 @@ def fork(tx: UnitOfWork, command: Fork) -> Submitted:
             note(tx, new_run.id, sent.kind, sent.payload, name=sent.name)
     replace_results(tx, new_run, new_job, memory, command)
     return Submitted(unit=new_run.id, created=True, lifecycle=RUN, state=new_run.state)
+
+
+def adopt_contract(tx: UnitOfWork, run: Unit, command: Fork) -> None:
+    """A new run has the contract that was named, or else the newest of its agent, whatever the other run had."""
+    if command.contract is None and read_newest_contract(tx.connection, tx.tenant, tx.body(run).task) is None:
+        return
+    digest, text = find_wanted_contract(tx, tx.body(run).task, command.contract)
+    if digest != find_contract_digest(tx, run):
+        change_contract(tx, run, digest, text, command.describe_actor())
 
 
 def is_before(kept: Note, step: Note) -> bool:

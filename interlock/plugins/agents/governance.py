@@ -158,8 +158,10 @@ def find_validation(moves: Iterable[RunMove]) -> ValidationFact | None:
     verdict: ValidationFact | None = None
     is_judged = False
     for move in moves:
+        facts = msgspec.json.decode(move.payload or "null") or {}
         if is_judged and move.trigger in VERDICTS:
-            verdict = ValidationFact(VALID if move.trigger in APPROVING else INVALID, move.actor, move.version)
+            word = facts.get("verdict") or (VALID if move.trigger in APPROVING else INVALID)
+            verdict = ValidationFact(word, move.actor, move.version)
         elif move.trigger == "resume":
             verdict = None
         is_judged = move.trigger == "check"

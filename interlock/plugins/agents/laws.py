@@ -11,7 +11,9 @@ from interlock.plugins.agents.queries import (
     read_decisions,
     read_holders,
     read_open_jobs,
+    read_resting_jobs,
     read_runs_above,
+    read_validation_verdicts,
 )
 from interlock.store.connection import Connection
 
@@ -40,6 +42,7 @@ def find_nameless_resumes(connection: Connection) -> Iterator[tuple[int, str]]:
 def find_own_verdicts(connection: Connection) -> Iterator[tuple[int, str]]:
     """Runs that were judged by a worker which held their job."""
     verdicts = [decision for decision in read_decisions(connection) if decision[1] != "resume"]
+    verdicts += [(run, trigger, actor, "") for run, trigger, actor in read_validation_verdicts(connection)]
     holders = read_holders(connection) if verdicts else {}
     for run, trigger, actor, _ in verdicts:
         if actor in holders.get(run, ()):
@@ -62,7 +65,14 @@ def find_wrong_meters(connection: Connection) -> Iterator[tuple[int, str]]:
                 yield run, f"its meter of {name} is {used.get(name, 0)}, and what it recorded comes to {total[name]}"
 
 
+def find_lost_validations(connection: Connection) -> Iterator[tuple[int, str]]:
+    """Jobs that rest until a verdict falls, while their run is not in its gate."""
+    for job, key, state in read_resting_jobs(connection):
+        yield job, f"it waits for '{key}', and its run is {state}"
+
+
 LAWS = {
+    "a job that rests for a verdict has its run in the gate": find_lost_validations,
     "meters of agent runs are the sum of what was recorded": find_wrong_meters,
     "an agent run has at most one open job": find_second_jobs,
     "an agent run that has ended has no open job": find_left_jobs,

@@ -1,4 +1,4 @@
-"""What an agent run says of itself: how often it may correct and optimize its work."""
+"""What an agent run says of itself: how often it may correct and optimize its work, its budget and its contract."""
 
 from collections.abc import Mapping
 
@@ -10,8 +10,8 @@ from interlock.kernel.budgets import Cap, check_caps
 from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.kernel.rows import Body, Unit
-from interlock.store.unit_of_work import UnitOfWork
+from interlock.kernel.rows import Body
+from interlock.plugins.agents.contracts import check_validation, parse_contract
 
 NAME = "agents"  # of the plugin, and of its member of `Work.options`
 RUN, JOB = "agent_run", "agent_job"
@@ -19,16 +19,26 @@ CAP_MAX = 1_000
 CAPPED = ("corrections", "optimizations")  # phases
 
 
+class ContractTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The contract of a run: a submit has its text, or the digest of a stored one; what is kept has the digest."""
+
+    digest: str = ""
+    text: str = ""
+    environment: tuple[str, ...] = ()  # fields that its program took from environment variables
+
+
 class AgentOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a run says of itself.
 
-    How often it may enter a phase, over all its jobs (None: as often as it wants; 0 is legal), and what it and all
-    below it may use.
+    How often it may enter a phase, over all its jobs (None: as often as it wants; 0 is legal), what it and all below it
+    may use, how what it returns is validated (off, warn, enforce), and its contract.
     """
 
     corrections: int | None = None
     optimizations: int | None = None
     budget: dict[str, Cap] | None = None
+    validation: str | None = None
+    contract: ContractTerms | None = None
 
 
 def check_agent(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
@@ -43,15 +53,12 @@ def check_agent(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
     for name in CAPPED:
         if (cap := getattr(own, name)) is not None:
             validation.check_range(name, cap, 0, CAP_MAX)
+    if own.validation is not None:
+        check_validation(own.validation)
+    if own.contract is not None and own.contract.text:
+        parse_contract(own.contract.text)
 
 
 def options_of(body: Body) -> AgentOptions:
     """What a run says of itself."""
     return option_of(body, NAME, AgentOptions) or AgentOptions()
-
-
-def decide_nothing(tx: UnitOfWork, work: Work, parent: Unit | None) -> Work:
-    """Only its job decides an agent run: approvals, helpers and whatever else is made below it do not."""
-    if parent is None or parent.lifecycle != RUN or work.lifecycle == JOB or not work.decides:
-        return work
-    return msgspec.structs.replace(work, decides=False)

@@ -12,7 +12,8 @@ from interlock.kernel.errors import NotWanted
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
-from interlock.plugins.agents.options import RUN, options_of
+from interlock.plugins.agents.binding import list_terms
+from interlock.plugins.agents.options import RUN
 from interlock.store.queries.for_verbs import has_note, read_notes
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -27,14 +28,25 @@ def list_phases(lifecycle: Lifecycle) -> dict[str, str]:
     return {trigger: targets[trigger] for trigger in PHASES}
 
 
+def count_used(tx: UnitOfWork, run: Unit, trigger: str) -> int:
+    """How often a run has entered a phase that has a cap."""
+    return sum(entered.name == trigger for entered in read_notes(tx, [run.id], USED))
+
+
+def has_left(tx: UnitOfWork, run: Unit, trigger: str) -> bool:
+    """Whether a run may enter a phase once more."""
+    cap = getattr(list_terms(tx, run), CAPS[trigger])
+    return cap is None or count_used(tx, run, trigger) < cap
+
+
 def count_phase(tx: UnitOfWork, run: Unit, trigger: str) -> None:
     """A run enters a phase once more. Raises NotWanted if it has done so as often as it may."""
     if run.lifecycle != RUN or trigger not in CAPS:
         return
-    cap = getattr(options_of(tx.body(run)), CAPS[trigger])
+    cap = getattr(list_terms(tx, run), CAPS[trigger])
     if cap is None:
         return
-    used = sum(entered.name == trigger for entered in read_notes(tx, [run.id], USED))
+    used = count_used(tx, run, trigger)
     if used >= cap:
         raise NotWanted(f"{format_id(run.lifecycle, run.id)} has used {used} of its {cap} {CAPS[trigger]}")
     note(tx, run.id, USED, str(used + 1), name=trigger)

@@ -7,9 +7,12 @@ import msgspec
 
 from interlock.kernel.budgets import ACTIVE, STEPS, Cap
 from interlock.kernel.commands import MeterStatus
-from interlock.kernel.errors import InterlockError
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Note
+from interlock.plugins.agents.options import RUN, options_of
 from interlock.store.connection import Connection
+from interlock.store.queries.views import view
 from interlock.store.unit_of_work import UnitOfWork
 
 # What was used, and may be, is in rows that are only ever added to: a run has a meter for each unit that it, or a run
@@ -31,7 +34,7 @@ CREATE TABLE contract (
     tenant   INTEGER NOT NULL,
     digest   TEXT NOT NULL,
     agent    TEXT NOT NULL,
-    made_at  BIGINT NOT NULL,
+    made_at  BIGINT NOT NULL,               -- when a program has told it last; 0: none has, but a submit
     text     TEXT NOT NULL,                 -- key-sorted JSON, of which the digest is
     PRIMARY KEY (tenant, digest)
 );
@@ -93,7 +96,24 @@ MOVES_OF = (
 NOTES_OF = (
     "SELECT id, kind, name, fence, at, payload FROM note WHERE unit = :unit AND tenant = :tenant AND kind IN ("
     "'step', 'step_request', 'usage', 'phase', 'child', 'vote', 'effect', 'effect_request', 'effect_result', 'signal', "
-    "'wait', 'forked', 'replaced', 'contract') ORDER BY at, id"
+    "'wait', 'forked', 'replaced', 'contract', 'validate', 'validated', 'unvalidated') ORDER BY at, id"
+)
+KEEP_CONTRACT = (
+    "INSERT INTO contract (tenant, digest, agent, made_at, text) VALUES (:tenant, :digest, :agent, :at, :text) "
+    "ON CONFLICT (tenant, digest) DO {update}"
+)
+NEWEST_CONTRACT = (
+    "SELECT digest, text FROM contract WHERE tenant = :tenant AND agent = :agent AND made_at > 0 "
+    "ORDER BY made_at DESC, digest DESC LIMIT 1"
+)
+TOLD_AT = "SELECT max(made_at) FROM contract WHERE tenant = :tenant AND agent = :agent"
+RUNS_BELOW = (
+    "SELECT count(*) FROM unit AS below JOIN unit AS job ON job.id = below.parent "
+    "WHERE job.parent = :run AND below.lifecycle = 'agent_run'"
+)
+GRANTED_TO = (
+    "SELECT DISTINCT event.payload FROM unit AS job JOIN event ON event.unit = job.id "
+    "WHERE job.parent = :run AND job.lifecycle = 'agent_job' AND event.trigger IN ('claim', 'reclaim')"
 )
 CONTRACT_TEXT = "SELECT text FROM contract WHERE tenant = :tenant AND digest = :digest"
 WORK_BELOW = (
@@ -110,6 +130,16 @@ DECISIONS = (
     "SELECT event.unit, event.trigger, event.actor, act.reason FROM unit JOIN event ON event.unit = unit.id "
     "JOIN act ON act.id = event.act "
     "WHERE unit.lifecycle = 'agent_run' AND event.trigger IN ('resume', 'valid', 'invalid')"
+)
+VALIDATED = (
+    "SELECT event.unit, event.trigger, event.actor, event.payload FROM unit JOIN event ON event.unit = unit.id "
+    "WHERE unit.lifecycle = 'agent_run' AND event.trigger IN ('run', 'correct', 'optimize') "
+    "AND event.payload LIKE :like"
+)
+RESTING = (
+    "SELECT job.id, job.parked_on, run.state FROM unit AS job JOIN unit AS run ON run.id = job.parent "
+    "WHERE job.lifecycle = 'agent_job' AND job.parked_on LIKE :like AND run.category <> 'gate' "
+    "AND NOT EXISTS (SELECT 1 FROM forced_move WHERE forced_move.unit IN (run.id, job.id))"
 )
 HOLDERS = (
     "SELECT job.parent, event.payload FROM unit AS job JOIN event ON event.unit = job.id "
@@ -143,11 +173,6 @@ def read_fences(tx: UnitOfWork, jobs: Iterable[int]) -> dict[int, int]:
     return {job: int(fences) for job, fences in tx.connection.rows(FENCES, {"ids": ids})} if ids else {}
 
 
-def read_worker_names(tx: UnitOfWork, workers: Sequence[int]) -> set[str]:
-    """The names of workers."""
-    return {name for (name,) in tx.connection.rows("SELECT name FROM worker WHERE unit {ids}", {"ids": list(workers)})}
-
-
 class AgentStep(msgspec.Struct, frozen=True):
     """A step that an agent run has recorded."""
 
@@ -155,6 +180,13 @@ class AgentStep(msgspec.Struct, frozen=True):
     result: str  # JSON; a large one names a blob
     at: int  # when its job had it, in microseconds
     job: int
+
+
+def count_runs_below(tx: UnitOfWork, run: int) -> int:
+    """How many runs the jobs of a run have spawned, those of this transaction among them."""
+    jobs = {unit.id for unit in tx.rows.units.values() if unit.parent == run and unit.id}
+    here = sum(tx.rows.units[unit].lifecycle == RUN and tx.rows.units[unit].parent in jobs for unit in tx.changes.born)
+    return here + int(tx.connection.rows(RUNS_BELOW, {"run": run})[0][0])
 
 
 def read_agent_steps(
@@ -232,6 +264,76 @@ def read_contract_text(connection: Connection, tenant: int, digest: str) -> str 
     return rows[0][0] if rows else None
 
 
+def read_contract_texts(connection: Connection, tenant: int, digests: Collection[str]) -> dict[str, str]:
+    """The texts of contracts that are stored, by digest."""
+    known = ((digest, read_contract_text(connection, tenant, digest)) for digest in sorted(digests))
+    return {digest: text for digest, text in known if text is not None}
+
+
+class RunContract(msgspec.Struct, frozen=True):
+    """The contract that a run has now. What is stored under its digest is `contract`, or None if nothing is."""
+
+    run: str
+    digest: str | None  # None: it has none
+    contract: Any
+    environment: list[str]  # fields that its program took from environment variables
+    overridden_by: str | None  # who let it go on under another one than it was made with
+
+
+def read_contract_of_run(connection: Connection, tenant: int, unit: int) -> RunContract | None:
+    """The contract of an agent run; None for what is no agent run."""
+    try:
+        run = view(connection, tenant, unit)
+    except Unknown:
+        return None
+    if run.unit.lifecycle != RUN:
+        return None
+    notes = [kept for kept in read_notes_of(connection, tenant, unit) if kept.kind == "contract"]
+    last = msgspec.json.decode(notes[-1].payload) if notes else {}
+    terms = options_of(run.body).contract
+    digest = last["contract"]["digest"] if last else terms.digest if terms else None
+    text = read_contract_text(connection, tenant, digest) if digest else None
+    return RunContract(
+        format_id(RUN, unit), digest, None if text is None else decode_contract(text),
+        list(terms.environment) if terms and not last else [], last.get("by"),
+    )  # fmt: skip
+
+
+def decode_contract(text: str) -> Any:
+    """A stored contract, whatever is stored."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return text
+
+
+def read_newest_contract(connection: Connection, tenant: int, agent: str) -> tuple[str, str] | None:
+    """The digest and the text of the contract that a program has told of an agent last; None if none has."""
+    rows = connection.rows(NEWEST_CONTRACT, {"tenant": tenant, "agent": agent})
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+def keep_contract(tx: UnitOfWork, agent: str, digest: str, text: str, *, is_newest: bool) -> None:
+    """A contract is stored, once; with `is_newest` it is the one that a program has told last."""
+    tx.changes.count += 1
+    told_at = tx.connection.rows(TOLD_AT, {"tenant": tx.tenant, "agent": agent})[0][0] or 0
+    sql = KEEP_CONTRACT.format(update="UPDATE SET made_at = excluded.made_at" if is_newest else "NOTHING")
+    given = {
+        "tenant": tx.tenant,
+        "digest": digest,
+        "agent": agent,
+        "at": max(tx.now, told_at + 1) if is_newest else 0,
+        "text": text,
+    }
+    tx.connection.rows(sql, given)
+
+
+def read_granted_workers(tx: UnitOfWork, run: int) -> set[str]:
+    """The names of the workers that hold the job of a run, or have held one of its jobs."""
+    payloads = tx.connection.rows(GRANTED_TO, {"run": run})
+    return {msgspec.json.decode(payload).get("worker", "") for (payload,) in payloads}
+
+
 # For laws.
 
 
@@ -243,6 +345,20 @@ def read_open_jobs(connection: Connection) -> list[tuple[int, str | None, int]]:
 def read_decisions(connection: Connection) -> list[tuple[int, str, str, str]]:
     """The verdicts on runs, and their resumes: run, trigger, who decided and why."""
     return [(run, trigger, actor, reason) for run, trigger, actor, reason in connection.rows(DECISIONS)]
+
+
+def read_validation_verdicts(connection: Connection) -> list[tuple[int, str, str]]:
+    """Verdicts after which a handler went on: run, trigger, and who gave them."""
+    return [
+        (run, trigger, actor)
+        for run, trigger, actor, payload in connection.rows(VALIDATED, {"like": '%"verdict"%'})
+        if "verdict" in (msgspec.json.decode(payload) or {})
+    ]
+
+
+def read_resting_jobs(connection: Connection) -> list[tuple[int, str, str]]:
+    """Jobs that rest for a verdict on a run that is in no gate: job, what it is parked on, and the state of the run."""
+    return [(job, key, state) for job, key, state in connection.rows(RESTING, {"like": "signal:%:verdict:%"})]
 
 
 def read_holders(connection: Connection) -> dict[int, set[str]]:

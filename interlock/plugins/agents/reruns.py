@@ -7,6 +7,7 @@ from interlock.core.reactions.follow import make_next_attempt
 from interlock.core.ready import make_ready
 from interlock.kernel.commands import Requeue, Rerun, Submitted
 from interlock.kernel.rows import Unit
+from interlock.plugins.agents.binding import change_contract, find_contract_digest, read_stored
 from interlock.plugins.agents.options import RUN
 from interlock.plugins.agents.queries import find_last_job
 from interlock.store.unit_of_work import UnitOfWork
@@ -24,4 +25,7 @@ def rerun_agent(tx: UnitOfWork, old: Unit, command: Requeue | Rerun) -> Submitte
     make_ready(tx, job)
     if (name := policy_of(tx.body(job)).step) is not None:
         add_place(tx, run, name, job.id)
+    digest = find_contract_digest(tx, old)
+    if digest != find_contract_digest(tx, run):
+        change_contract(tx, run, digest, read_stored(tx, digest), stamp.actor)
     return Submitted(unit=run.id, created=True, lifecycle=RUN, state=run.state)

@@ -5,7 +5,7 @@ A resume is under both paths: 202 when the run is queued again, 200 when the sam
 in every state but failed and cancelled.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -24,10 +24,17 @@ from interlock.kernel.budgets import GivenCap, parse_caps
 from interlock.kernel.commands import Decide, Fork, MeterStatus, Work
 from interlock.kernel.errors import Unknown
 from interlock.kernel.ids import format_id
+from interlock.plugins.agents.contracts import MISMATCH, ContractMismatch
 from interlock.plugins.agents.decisions import RESUME
 from interlock.plugins.agents.governance import RunDecision, read_decision
-from interlock.plugins.agents.options import JOB, NAME, RUN, AgentOptions, options_of
-from interlock.plugins.agents.queries import find_resume_cause, read_agent_steps, read_meters_of_run
+from interlock.plugins.agents.options import JOB, NAME, RUN, AgentOptions, ContractTerms, options_of
+from interlock.plugins.agents.queries import (
+    RunContract,
+    find_resume_cause,
+    read_agent_steps,
+    read_contract_of_run,
+    read_meters_of_run,
+)
 from interlock.plugins.agents.transcripts import read_transcript
 from interlock.server.errors import ApiError
 from interlock.server.jobs import make_action_response, make_again_reply, submit_work
@@ -49,6 +56,9 @@ from interlock.store.queries.views import view
 
 STEPS_MAX = 200  # of a page
 Budget = dict[Name, float | GivenCap]
+Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+GivenContract = Digest | dict[str, Any]
+Validation = Literal["off", "warn", "enforce"]
 CapCount = Annotated[int, Meta(ge=0, le=1_000)]
 
 
@@ -68,13 +78,20 @@ class AgentRunRequest(Strict, frozen=True, kw_only=True):
     budget: Budget | None = None
     corrections: CapCount | None = None
     optimizations: CapCount | None = None
+    validation: Validation | None = None
+    contract: GivenContract | None = None  # by default the one that a program has told of the agent last
     options: dict[str, Any] | None = None  # of other plugins, by name, such as checks
 
 
 class ResumeRequest(ReasonRequest, frozen=True, kw_only=True):
-    """Why it goes on, and what it may use from now on."""
+    """Why it goes on, and what it may use from now on.
+
+    It keeps its contract. If it names another one, that is refused with the difference, unless it says `override`.
+    """
 
     budget: Budget = msgspec.field(default_factory=dict)
+    contract: GivenContract | None = None
+    override: bool = False
 
 
 class ForkRequest(ReasonRequest, frozen=True, kw_only=True):
@@ -82,6 +99,7 @@ class ForkRequest(ReasonRequest, frozen=True, kw_only=True):
 
     at: Name
     replace: Annotated[dict[Name, Any], Meta(max_length=1_000)] = msgspec.field(default_factory=dict)
+    contract: Digest | None = None  # by default the newest of the agent
 
 
 class StepsQuery(Strict, frozen=True, kw_only=True):
@@ -137,7 +155,8 @@ async def submit_run(request: Request) -> Reply:
 
 def make_works(body: AgentRunRequest) -> list[Work]:
     """Makes the work of a run and of its job. Raises InterlockError for a budget that could never hold."""
-    own = AgentOptions(body.corrections, body.optimizations, parse_caps(body.budget) if body.budget else None)
+    budget = parse_caps(body.budget) if body.budget else None
+    own = AgentOptions(body.corrections, body.optimizations, budget, body.validation, make_terms(body.contract))
     given = encode_json(body.arguments)
     run = Work(
         task=body.agent, lifecycle=RUN, ref=RUN, input=given, key=body.key, priority=body.priority,
@@ -152,6 +171,13 @@ def make_works(body: AgentRunRequest) -> list[Work]:
     if body.queue is not None:
         job = msgspec.structs.replace(job, queue=body.queue, explicit=("queue",))
     return [run, job]
+
+
+def make_terms(given: str | dict[str, Any] | None) -> ContractTerms | None:
+    """The contract that a submit names, as its work says it."""
+    if given is None:
+        return None
+    return ContractTerms(digest=given) if isinstance(given, str) else ContractTerms(text=encode_json(given))
 
 
 # Looking.
@@ -187,6 +213,12 @@ def read_all_meters_of_run(connection: Connection, tenant: int, unit: int) -> li
     return list_meters(read_meters_of_run(connection, tenant, unit), caps)
 
 
+async def show_contract(request: Request) -> RunContract:
+    contract = await request.read(read_contract_of_run, await request.find_unit(RUN))
+    assert contract is not None, "it is an agent run"
+    return contract
+
+
 async def show_decision(request: Request) -> RunDecision:
     query: DecisionQuery = request.query
     decision = await request.read(read_decision, await request.find_unit(RUN), query.strict)
@@ -200,8 +232,14 @@ async def show_decision(request: Request) -> RunDecision:
 async def resume(request: Request) -> Reply:
     """Lets a run go on that has failed or was cancelled."""
     unit, body = await request.find_run(), request.body
-    terms = encode_json({"budget": body.budget}) if body.budget else "null"
-    standing = await request.send(Decide(unit=unit, trigger=RESUME, reason=body.reason, data=terms))
+    given = {name: value for name in ("budget", "contract", "override") if (value := getattr(body, name))}
+    terms = encode_json(given) if given else "null"
+    try:
+        standing = await request.send(Decide(unit=unit, trigger=RESUME, reason=body.reason, data=terms))
+    except ContractMismatch as other:
+        raise ApiError(409, str(other), code=MISMATCH, difference=other.difference) from None
+    except Unknown as missing:
+        raise ApiError(404, str(missing)) from None  # its state may be seen, and so may the digests of contracts
     own = await request.read(find_resume_cause, unit) == request.request_id
     return Reply(await make_action_response(request, standing), 202 if own else 200)
 
@@ -211,7 +249,9 @@ async def fork(request: Request) -> Reply:
     unit, body = await request.find_unit(RUN), request.body
     results = {name: encode_json(value) for name, value in body.replace.items()}
     try:
-        made = await request.send(Fork(unit=unit, at=body.at, replace=results, reason=body.reason))
+        made = await request.send(
+            Fork(unit=unit, at=body.at, replace=results, reason=body.reason, contract=body.contract)
+        )
     except Unknown as missing:
         raise ApiError(404, str(missing)) from None  # whoever may see the run may know the names of its steps
     return await make_again_reply(request, made)
@@ -240,6 +280,10 @@ ROUTES = (
     Operation(
         method="GET", path=f"{PATH}/budget", scope="read", summary="Show what an agent run has used, and may use",
         call=show_budget, response=MetersResponse,
+    ),
+    Operation(
+        method="GET", path=f"{PATH}/contract", scope="read", summary="Show the contract of an agent run",
+        call=show_contract, response=RunContract,
     ),
     Operation(
         method="GET", path=f"{PATH}/decision", scope="read", summary="Decide about an agent run, by its record alone",

@@ -27,7 +27,7 @@ from interlock.store.queries.views import read_summary
 
 APPROVAL, CHILD, USAGE = "approval", "child", "usage"
 GRANTS, BEGIN = ("claim", "reclaim"), "begin"
-OWN_SIGNALS = ("child:", "sleep:")  # what the engine itself says to a job
+OWN_SIGNALS = ("child:", "sleep:", "verdict:")  # what the engine itself says to a job
 FIRST, MIDDLE, LAST = range(3)  # of what happened under one lease
 
 
@@ -35,7 +35,8 @@ class TranscriptEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that became of a run, told by whoever did it."""
 
     at: int  # microseconds
-    what: str  # moved, attempt, step, usage, effect, question, vote, answer, child, signal, forked or replaced
+    # moved, attempt, step, usage, effect, question, vote, answer, child, signal, validation, contract, forked, replaced
+    what: str
     name: str = ""
     unit: str = ""  # the run, its job, or what is below it
     by: str = ""
@@ -92,7 +93,7 @@ def tell_run(connection: Connection, tenant: int, unit: int) -> Iterator[PlacedE
     for kept in notes:
         if kept.kind == USAGE and kept.name not in steps:
             yield PlacedEntry(TranscriptEntry(kept.at, USAGE, kept.name, run, usage=usage[kept.name]), kept)
-        elif kept.kind in ("forked", "replaced"):
+        elif kept.kind in ("forked", "replaced", "contract", "unvalidated"):
             yield PlacedEntry(tell_origin(kept, run), kept)
 
 
@@ -140,6 +141,10 @@ def tell_note(
             return change(entry, by=value.get("by", ""), reason=value["state"], request=wanted)
         case "effect_result":
             return change(entry, what="effect", reason="done", value=value)
+        case "validate":
+            return change(entry, what="validation", reason="asked", copied=False)
+        case "validated":
+            return change(entry, what="validation", reason="not passed" if value else "passed", value=value or None)
         case "signal" if not kept.name.startswith(OWN_SIGNALS):
             return change(entry, value=value, copied=False)
     return None
@@ -175,8 +180,13 @@ def tell_vote(kept: RunNote, name: str, unit: str) -> TranscriptEntry:
 
 
 def tell_origin(kept: RunNote, run: str) -> TranscriptEntry:
-    """Where a forked run comes from, or which result was replaced; by whom."""
+    """Where a forked run comes from, which result was replaced, under which contract it goes on; by whom."""
     origin = msgspec.json.decode(kept.payload)
+    if kept.kind == "contract":
+        name, before = origin["contract"]["digest"], {"was": origin.get("was")}
+        return TranscriptEntry(kept.at, kept.kind, name, run, origin.get("by", ""), value=before)
+    if kept.kind == "unvalidated":
+        return TranscriptEntry(kept.at, "validation", "", run, reason="missing")
     if kept.kind == "replaced":
         return TranscriptEntry(kept.at, kept.kind, kept.name, run, origin["by"], value={"was": origin["was"]})
     value = {"run": format_id(RUN, origin["run"]), "at": origin["at"]}

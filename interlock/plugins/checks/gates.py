@@ -27,7 +27,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Unit
-from interlock.plugins.checks.queries import CheckNote, GateNote, read_checked
+from interlock.plugins.checks.queries import CheckNote, GateNote, read_checked, read_end
 from interlock.store.hooks import Moved, Reaction
 from interlock.store.queries.for_verbs import has_note, read_notes
 from interlock.store.unit_of_work import UnitOfWork
@@ -120,7 +120,7 @@ def enter_gates(tx: UnitOfWork, moved: list[Moved]) -> None:
 def enter_gate(tx: UnitOfWork, unit: Unit, given: Checks, jobs: Sequence[str | Work]) -> None:
     every = (*jobs, *given.last)
     if not every:
-        advance(tx, unit, VALID, Stamp("engine", "there is nothing to check"))
+        pass_gate(tx, unit, "there is nothing to check")
         return
     entry = unit.version
     gate = GateNote(len(jobs), given.in_order, len(given.last))
@@ -177,7 +177,7 @@ def count_check(tx: UnitOfWork, unit: Unit, check: Unit, own: Checks) -> None:
     if given is None or given.jobs is None or has_note(tx, unit.id, ENDED, name):
         return
     body, passed = tx.body(check), check.outcome == Category.SUCCESS
-    error = "" if passed else (body.error or f"it is {check.state}")
+    error = "" if passed else (body.error or describe_end(tx, check))
     note(tx, unit.id, ENDED, encode_note(CheckNote(check.id, body.task, passed, error)), name=name)
     ended = [
         msgspec.json.decode(kept.payload, type=CheckNote)
@@ -193,18 +193,33 @@ def count_check(tx: UnitOfWork, unit: Unit, check: Unit, own: Checks) -> None:
         give_verdict(tx, unit, ended)
 
 
+def describe_end(tx: UnitOfWork, check: Unit) -> str:
+    """How a check ended that says no error of its own, such as an approval that somebody has rejected."""
+    actor, reason = read_end(tx, check.id)
+    return f"it is {check.state}" + (f" by {actor}: {reason}" if reason else "")
+
+
 def give_verdict(tx: UnitOfWork, unit: Unit, ended: Sequence[CheckNote]) -> None:
     """All checks of an entry have ended: what they checked is valid, or it is not, and says why."""
     failed = [check for check in ended if not check.passed]
     if not failed:
-        advance(tx, unit, VALID, Stamp("engine", f"{len(ended)} checks have passed"))
+        pass_gate(tx, unit, f"{len(ended)} checks have passed")
+        return
+    reason = f"{len(failed)} of {len(ended)} checks have failed"
+    if any(hook(tx, unit, [(check.task, check.error) for check in failed], reason) for hook in tx.hooks.on_verdict):
         return
     text = "; ".join(f"check '{check.task}': {check.error}" for check in failed)[:2_000]
     body = tx.body(unit)
     body.error = text
     tx.change(body)
     payload = {"error": text, "checks": [check.unit for check in failed]}
-    advance(tx, unit, INVALID, Stamp("engine", f"{len(failed)} of {len(ended)} checks have failed"), payload=payload)
+    advance(tx, unit, INVALID, Stamp("engine", reason), payload=payload)
+
+
+def pass_gate(tx: UnitOfWork, unit: Unit, text: str) -> None:
+    """What was checked is valid, unless a plugin has another move for that."""
+    if not any(hook(tx, unit, (), text) for hook in tx.hooks.on_verdict):
+        advance(tx, unit, VALID, Stamp("engine", text))
 
 
 # What a check is told.

@@ -14,6 +14,7 @@ SELECT note.unit, note.name, note.payload, unit.version, unit.category, unit.out
 JOIN unit ON unit.id = note.unit WHERE note.kind = 'gate' ORDER BY note.id
 """
 ENDED = "SELECT unit, name, payload FROM note WHERE kind = 'checked' AND unit {ids} ORDER BY id"
+END = "SELECT actor, reason FROM event WHERE unit = :unit ORDER BY version DESC LIMIT 1"
 
 
 class GateNote(msgspec.Struct, frozen=True):
@@ -54,6 +55,12 @@ def read_checked(tx: UnitOfWork, units: Iterable[int]) -> dict[int, tuple[str, s
     """By unit that is checked: the id that users see, and its result."""
     rows = tx.connection.rows(CHECKED, {"ids": sorted(set(units))})
     return {unit: (format_id(lifecycle, unit), result or "null") for unit, lifecycle, result in rows}
+
+
+def read_end(tx: UnitOfWork, unit: int) -> tuple[str, str]:
+    """Who ended a check, and why."""
+    rows = tx.connection.rows(END, {"unit": unit})
+    return (rows[0][0], rows[0][1]) if rows else ("", "")
 
 
 def read_gates(connection: Connection) -> list[EnteredGate]:

@@ -11,7 +11,10 @@ from interlock.store.unit_of_work import UnitOfWork
 
 WORK = "SELECT task, input FROM body WHERE unit = :unit"
 STATUS = """
-SELECT unit.id, unit.lifecycle, unit.state, unit.outcome, body.result, body.error, hop.trigger, act.actor, act.reason
+SELECT unit.id, unit.lifecycle, unit.state, unit.outcome, body.result, coalesce(body.error, (
+    SELECT below_body.error FROM unit AS below JOIN body AS below_body ON below_body.unit = below.id
+    WHERE below.parent = unit.id AND below.decides = 1 ORDER BY below.id DESC LIMIT 1)),
+    hop.trigger, act.actor, act.reason
 FROM unit JOIN body ON body.unit = unit.id JOIN act ON act.id = unit.act
 JOIN transition_path AS path ON path.id = act.path
 JOIN path_hop AS hop ON hop.path = path.id AND hop.place = path.hops

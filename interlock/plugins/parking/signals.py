@@ -27,7 +27,8 @@ from interlock.store.unit_of_work import UnitOfWork
 
 CHILD = "child:"  # how the signal begins that a child has ended; its name in its parent follows
 SLEEP = "sleep:"  # how a wait begins that only time ends
-OWN = (CHILD, SLEEP)
+VERDICT = "verdict:"  # how the signal begins that the verdict has fallen for which a job rests
+OWN = (CHILD, SLEEP, VERDICT)
 CLOCK = "clock"  # the kind of note that says how much of its clock a parent had left, in microseconds
 BETWEEN = "\n"  # several names of one key
 SIGNALS_MAX = 20  # that a unit may wait for at a time
@@ -38,9 +39,7 @@ def signal(tx: UnitOfWork, command: Signal) -> Standing:
     validation.check_name("name", command.name)
     validation.check_json("payload", command.payload)
     if command.name.startswith(OWN):
-        raise InterlockError(
-            f"name = {command.name[:40]!r} is not allowed; {' and '.join(OWN)} begin names of the engine"
-        )
+        raise InterlockError(f"name = {command.name[:40]!r} is not allowed; {', '.join(OWN)} begin names of the engine")
     load_open_children(tx, command.unit)  # children are locked before their parent
     unit = find_addressee(tx, tx.unit(command.unit))
     if tx.lifecycle(unit).settled(unit.state):
@@ -103,7 +102,8 @@ def wait_for_signals(
             "a step waits for signals of its run, or for its own children and times, not for both at once"
         )
     payload = {"signal": names[0]} if len(names) == 1 else {"signals": names}
-    stop_clock_above(tx, unit)
+    if not any(name.startswith(VERDICT) for name in names):  # a gate has its own clock
+        stop_clock_above(tx, unit)
     return payload, wait_for(tx, unit, sources.pop(), names, due_at)
 
 
