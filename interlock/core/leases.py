@@ -18,9 +18,8 @@ own, and its hops are made together with those of its unit by `advance`.
    unit goes back to its queue as the next attempt, or is a dead letter when none is left (`core/dead_letters.py`).
    Every later message of the old holder is stale.
 
-Which trigger an end comes to is decided by `kernel/policy.py`. What is not pretty: some lifecycles (a step) keep a unit
-where it is when its lease is lost, until another worker reclaims it; then the lease hops alone (`lose_in_place`). And
-an attempt of a CI job is leased, while the budget that it spends is that of the job (`counted`).
+Which trigger an end comes to is decided by `kernel/policy.py`. What is not pretty: a step stays where it is when its
+lease is lost, until another worker reclaims it (`lose_in_place`); and the budget of a CI attempt is that of its job.
 """
 
 from collections.abc import Callable, Mapping, Sequence
