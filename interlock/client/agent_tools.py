@@ -20,10 +20,15 @@ SIMPLE = (str, int, float, bool, type(None))
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool of an agent, made by `interlock.tool`; called like the function that it is, it runs here and now."""
+    """A tool of an agent, made by `interlock.tool`; called like the function that it is, it runs here and now.
+
+    `approval` are the terms on which people are asked about a call; with None nobody is.
+    """
 
     function: Any
-    approval: Mapping[str, Any]
+    approval: Mapping[str, Any] | None = None
+    effect: bool = False
+    check: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -31,26 +36,42 @@ class Tool:
 
 def tool(
     function: Callable[..., Any], *, approvers: Iterable[str] = (), quorum: int | None = None,
-    expires: Length | None = None, not_submitter: bool = False,
+    expires: Length | None = None, not_submitter: bool = False, effect: bool = False,
+    check: Callable[..., Any] | None = None,
 ) -> Tool:  # fmt: skip
     """A tool of which people approve each call in the inbox, before `ctx.tool` makes it; they may change its arguments.
 
-    The terms are those of `ctx.ask`, and belong to the contract of the agent.
+    The terms are those of `ctx.ask`, and belong to the contract of the agent; without any of them, an effect is called
+    unasked. With `effect` a call is never repeated in silence, as with `ctx.effect`: `check` gets its arguments, and
+    says what a call came to that a lost worker had begun.
     """
     if not callable(function):
         raise InterlockError(f"tool({function!r}) is not allowed; allowed is a function")
+    if check is not None and not (effect and callable(check)):
+        raise InterlockError(f"tool(…, check={check!r}) is not allowed; allowed is a function, with effect=True")
+    is_asked = bool(approvers or quorum or expires or not_submitter) or not effect
     given: dict[str, Any] = {
         "approvers": [approvers] if isinstance(approvers, str) else sorted(approvers),
         "expires_us": None if expires is None else length_us("expires", expires),
         "quorum": quorum, "not_submitter": not_submitter or None,
     }  # fmt: skip
-    return Tool(function, {name: value for name, value in given.items() if value is not None})
+    approval = {name: value for name, value in given.items() if value is not None}
+    return Tool(function, approval if is_asked else None, effect, check)
 
 
 def describe_tool(given: Any) -> ToolTerms:
     """What a contract says of a tool. Raises InterlockError for what is none."""
-    inner, approval = (given.function, dict(given.approval)) if isinstance(given, Tool) else (given, None)
-    return ToolTerms(find_name(inner), digest_text(encode_schema(find_schema(inner))), approval)
+    inner, approval = (given.function, given.approval) if isinstance(given, Tool) else (given, None)
+    terms = None if approval is None else dict(approval)
+    return ToolTerms(find_name(inner), digest_text(encode_schema(find_schema(inner))), terms)
+
+
+def find_function(given: Any) -> Callable[..., Any] | None:
+    """What is called for a tool; None if it is only described, or its library calls it."""
+    if isinstance(given, Tool):
+        return find_function(given.function)
+    candidates = [given, *(getattr(given, name, None) for name in FUNCTIONS)]
+    return next((each for each in candidates if callable(each)), None)
 
 
 def find_name(given: Any) -> str:

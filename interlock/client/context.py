@@ -199,6 +199,20 @@ class Validating(Protocol):
     async def aio(self, result: Any = None) -> list[dict[str, str]]: ...
 
 
+class ToolCalling(Protocol):
+    """`ctx.tool("search", query="…")`: a tool of the contract is called, as a recorded step.
+
+    With the id that the model gave the call, `ctx.tool("search", call_id, query="…")`, the call has a name of its own;
+    without one it has a number. If the contract says who approves it, they are asked first, and may change what it is
+    called with. A tool of `interlock.tool(…, effect=True)` is called as with `ctx.effect`. In an `async def` handler it
+    is awaited. It raises PermanentError, and nothing runs, for a tool that is not in the contract, and for arguments
+    that it does not take.
+    """
+
+    def __call__(self, name: str, call: str = "", /, **arguments: Any) -> Any: ...
+    async def aio(self, name: str, call: str = "", /, **arguments: Any) -> Any: ...
+
+
 class Context(Protocol):
     """Handed to the parameter that is annotated with it."""
 
@@ -282,6 +296,7 @@ class AgentContext(Context, Protocol):
 
     phase: Phasing
     validate: Validating
+    tool: ToolCalling
     corrections: int
     """How often the handler has been told to correct its work, up to where it is: the same when it is called again."""
 

@@ -143,7 +143,7 @@ def replay(app: App, source: "AgentRun | Cassette | Path | str") -> Any:
     task = app.find_task(cassette.head.agent)
     sender = ReplaySender(cassette)
     context = ReplayContext(app, sender, make_grant(cassette))
-    context.is_async = task.is_async
+    context.use_task(task)
     try:
         arguments = task.arguments.decode(context.grant, context)
     except msgspec.MsgspecError as error:

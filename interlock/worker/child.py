@@ -47,6 +47,7 @@ from interlock.worker.messages import (
 )
 from interlock.worker.outcome import encode_result
 from interlock.worker.reporter import LOG_SIZE
+from interlock.worker.validation import refuse_unvalidated
 
 A = TypeVar("A")
 BUFFER = 1 << 18  # bytes
@@ -202,7 +203,8 @@ class JobRunner:
     def call_handler(self, runner: asyncio.Runner, run: RunJob, context: JobContext) -> Any:
         """What the handler returns."""
         task = self.find_task(run)
-        context.app, context.is_async, context.redact = task.app, task.is_async, task.rules.redact
+        context.app = task.app
+        context.use_task(task)
         try:
             kwargs = task.arguments.decode(run.grant, context, context.read_value)
         except msgspec.MsgspecError as error:
@@ -211,7 +213,9 @@ class JobRunner:
         value = task.handler(**kwargs)
         # A runner has a context of its own, made once.
         here = contextvars.copy_context()
-        return runner.run(value, context=here) if task.is_async else value
+        result = runner.run(value, context=here) if task.is_async else value
+        refuse_unvalidated(task, context)
+        return result
 
     def find_task(self, run: RunJob) -> Task[Any, Any]:
         """The task by its name. Raises PermanentError if this process does not find what its worker has."""

@@ -36,11 +36,14 @@ from interlock.worker.log_lines import describe_job
 from interlock.worker.meters import Meters
 from interlock.worker.steps import STEP, StepRecorder
 from interlock.worker.task_adder import TaskAdder
+from interlock.worker.tools import ToolCaller
 from interlock.worker.validation import Validation
 from interlock.worker.waiting import SIGNALS_MAX, Asker, CallsUnderWay, Spawner, check_recorded, is_awaited
 
 if TYPE_CHECKING:
+    from interlock.client.agents import Agent
     from interlock.client.app import App
+    from interlock.client.tasks import Task
 
 LOG = logging.getLogger("interlock.job")
 BYTES = (bytes, bytearray, memoryview, Path)  # what an artifact is kept as it is
@@ -90,6 +93,7 @@ class JobContext(AgentContext):
     corrections = 0  # how often the handler has been told to correct its work, up to where it is
     is_async = False  # whether its handler is `async def`: then a step is awaited
     redact: Callable[[Any], Any] | None = None  # takes out what may not be recorded
+    agent: "Agent | None" = None  # whose handler it is
     thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
     app: "App | None" = None  # where large values and artifacts are kept
     # By the worker's own clock, which goes on while the process is stopped.
@@ -136,6 +140,10 @@ class JobContext(AgentContext):
     @cached_property
     def validate(self) -> Validation:  # type: ignore[override]
         return Validation(self)
+
+    @cached_property
+    def tool(self) -> ToolCaller:  # type: ignore[override]
+        return ToolCaller(self)
 
     @cached_property
     def artifact(self) -> "ArtifactRecorder":  # type: ignore[override]
@@ -278,6 +286,10 @@ class JobContext(AgentContext):
         """Waits for so long, once under each name, however often the handler is called. Nobody works here meanwhile."""
         if SLEEP + name not in self.grant.waited:
             raise Await(SLEEP + name, timeout=length)
+
+    def use_task(self, task: "Task[Any, Any]") -> None:
+        """Takes over what a task says of its handler."""
+        self.is_async, self.redact, self.agent = task.is_async, task.rules.redact, task.agent
 
     def clean(self, name: str, value: Any) -> Any:
         """What may be recorded of a value. Raises PermanentError if that cannot be said: then nothing is."""

@@ -40,8 +40,8 @@ import msgspec
 from interlock.client.exceptions import Snooze
 from interlock.client.tasks import RUNNING, Task
 from interlock.kernel.commands import PERMANENT, LeaseGrant, LeaseRef, LeaseStatus, Outcome
-from interlock.kernel.errors import PermanentError, TransientError, Unknown
-from interlock.plugins.agents.contracts import DIGEST_SHOWN, ENFORCE, MISMATCH, REQUIRED
+from interlock.kernel.errors import TransientError, Unknown
+from interlock.plugins.agents.contracts import DIGEST_SHOWN, MISMATCH
 from interlock.worker.context import JobContext, LeaseOver
 from interlock.worker.leases import LocalLease
 from interlock.worker.log_lines import log, log_job
@@ -55,6 +55,7 @@ from interlock.worker.outcome import (
     classify_unreadable_arguments,
 )
 from interlock.worker.tracebacks import redact_outcome
+from interlock.worker.validation import refuse_unvalidated
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -146,7 +147,8 @@ async def run(execution: Execution, worker: ExecutionRunner) -> None:
             worker.report_start(execution)
             RUNNING.set((worker.app, execution.grant))  # the pipe has a context of its own, so this ends with it
             result = await worker.call_handler(execution)
-            refuse_unvalidated(execution)
+            if execution.task and execution.task.place != "process":  # which has asked that itself
+                refuse_unvalidated(execution.task, execution.made_context)
             execution.outcome = classify_result(execution.held, result)
         except NotStarted as not_started:
             execution.outcome = not_started.outcome
@@ -188,23 +190,11 @@ def decode_arguments(execution: Execution) -> None:
     arguments, context = execution.task.arguments, None
     if arguments.context_name:
         context = execution.context
-        context.is_async, context.redact = execution.task.is_async, execution.task.rules.redact
+        context.use_task(execution.task)
     try:
         execution.arguments = arguments.decode(execution.grant, context, execution.read_value)
     except msgspec.MsgspecError as error:
         raise NotStarted(classify_unreadable_arguments(execution.held, error)) from None
-
-
-def refuse_unvalidated(execution: Execution) -> None:
-    """Raises PermanentError if the contract of an agent wants its work to be validated, and it was not."""
-    agent = None if execution.task is None else execution.task.agent
-    if agent is None or agent.contract.validation != ENFORCE or execution.task is None:
-        return
-    if execution.task.place != "process" and not (execution.made_context and execution.context.validate.passed):
-        raise PermanentError(
-            f"{REQUIRED}: the validation of agent '{agent.name}' is enforced, so it may return only after ctx.validate "
-            "has found nothing"
-        )
 
 
 def refuse_ended_lease(execution: Execution) -> None:

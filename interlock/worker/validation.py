@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.client.exceptions import Await
+from interlock.kernel.errors import PermanentError
+from interlock.plugins.agents.contracts import ENFORCE, REQUIRED
 from interlock.worker.waiting import Steps, await_steps, encode_settled, is_awaited, run_steps
 
 if TYPE_CHECKING:
+    from interlock.client.tasks import Task
     from interlock.worker.context import JobContext
 
 VERDICT = "verdict:"  # as the engine calls the signal that a verdict has fallen
@@ -40,3 +43,14 @@ class Validation:
         self.passed = not findings
         self.context.corrections += bool(findings)
         return findings
+
+
+def refuse_unvalidated(task: "Task[Any, Any]", context: "JobContext | None") -> None:
+    """A handler has returned. Raises PermanentError if its contract wants its work to be validated, and it was not."""
+    agent = task.agent
+    if agent is None or agent.contract.validation != ENFORCE or (context is not None and context.validate.passed):
+        return
+    raise PermanentError(
+        f"{REQUIRED}: the validation of agent '{agent.name}' is enforced, so it may return only after ctx.validate "
+        "has found nothing"
+    )

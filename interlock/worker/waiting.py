@@ -295,17 +295,18 @@ class Asker:
     async def all_aio(self, questions: Mapping[str, Any], **terms: Any) -> dict[str, Any]:
         return await await_steps(self.ask(questions, terms), self.context.calls)
 
-    def ask(self, questions: Mapping[str, Any], terms: dict[str, Any]) -> Steps[dict[str, Any]]:
+    def ask(self, questions: Mapping[str, Any], terms: dict[str, Any], title: str = "") -> Steps[dict[str, Any]]:
+        """What was approved of each question, by name; `title` is what people see instead of the name of one."""
         for name, what in questions.items():
             if name not in self.context.children:
                 shown = self.context.clean(name, what)
-                yield self.context.sender, make_record(self.context, name, make_approval(name, shown, **terms))
+                yield self.context.sender, make_record(self.context, name, make_approval(title or name, shown, **terms))
         answers = {}
         for name, what in questions.items():
             child = ChildJob(self.context, name)
             if not child.done:
                 yield Await(CHILD + name)
-            answers[name] = self.read(child.look(), name, what)
+            answers[name] = self.read(child.look(), title or name, what)
         return answers
 
     def read(self, status: ChildStatus, name: str, what: Any) -> Any:

@@ -323,3 +323,27 @@ def add_tasks(ctx: interlock.Context) -> list[Any]:
     """Adds a task to its workstream, twice."""
     made = [ctx.add(add, name="more", arguments={"numbers": [3, 4]}) for _ in range(2)]
     return [(job.id, job.created) for job in made]
+
+
+@app.agent(process=True, validation="enforce", checks=[])
+def judged(ctx: interlock.AgentContext, how: str) -> str:
+    """Returns with a validation that has found nothing, or without one."""
+    if how == "asked":
+        ctx.validate(how)
+    return how
+
+
+def pick(branch: str) -> str:
+    """A tool."""
+    return f"{branch} by {os.getpid()}"
+
+
+@app.agent(process=True, tools=[pick])
+def use_tools(ctx: interlock.AgentContext) -> list[Any]:
+    """Calls a tool of its contract, and one that is not in it."""
+    picked = ctx.tool("pick", branch="old")
+    try:
+        ctx.tool("drop", branch="old")
+    except interlock.PermanentError as error:
+        return [picked == f"old by {os.getpid()}", str(error)]
+    return []

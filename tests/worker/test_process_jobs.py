@@ -120,6 +120,29 @@ def test_a_process_reads_recorded_steps(chores: Any) -> None:
     play(chores, story)
 
 
+def test_an_enforced_validation_is_asked_of_a_process_and_the_run_says_at_once_what_is_missing(chores: Any) -> None:
+    async def story(worker: Any) -> None:
+        asked = await chores.judged.submit.aio(how="asked")
+        assert await asked.wait.aio(PATIENCE) == "asked"
+        unasked = await chores.judged.submit.aio(how="not at all")
+        with pytest.raises(
+            Failed, match="VALIDATION_REQUIRED: the validation of agent 'judged' is enforced, so it may"
+        ):
+            await unasked.wait.aio(PATIENCE)
+
+    play(chores, story)
+
+
+def test_a_process_calls_tools_of_its_contract(chores: Any) -> None:
+    async def story(worker: Any) -> None:
+        run = await chores.use_tools.submit.aio()
+        assert await run.wait.aio(PATIENCE) == [
+            True, "the tool 'drop' is not in the contract of agent 'use_tools'; allowed are 'pick'",
+        ]  # fmt: skip
+
+    play(chores, story)
+
+
 def test_a_process_adds_tasks_to_its_workstream(chores: Any) -> None:
     async def story(worker: Any) -> None:
         stream = await chores.app.workstream("all", tasks=[chores.add_tasks]).submit.aio()
