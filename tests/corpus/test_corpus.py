@@ -16,7 +16,7 @@ from tests.store.databases import KINDS, fresh
 NOT_RECORDED = {
     "Archive", "RestoreTree", "CreateKey", "RotateKey", "RevokeKey", "Admit", "CountEvents", "AddBlob", "AddArtifact",
     "AppendLog", "DefineTask", "ReadOutput", "PauseWork", "UnpauseWork", "AddTasks", "RetryTask", "SkipTask",
-    "ReassignTask", "RunNow", "ReadSteps", "Fork", "Plan",
+    "ReassignTask", "RunNow", "ReadSteps", "Fork", "Plan", "DefineContract",
 }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ CONFLICTS = ("REPLACE", "IGNORE", "FAIL", "ROLLBACK")
 
 @pytest.fixture(params=["sqlite file", "sqlite memory"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteConnection]:
-    """Unit 1 has succeeded with a body and an artifact, unit 2 is queued and needs it, unit 3 is archived."""
+    """Unit 1 has succeeded with an artifact, 2 is queued and needs it, 3 is archived, 6 had a lease that was taken."""
     with fresh(request.param, tmp_path, "") as connection:
         assert isinstance(connection, SqliteConnection)
         fill(connection)
@@ -37,6 +37,9 @@ def fill(database: SqliteConnection) -> None:
     for one in (1, 2, 3):
         write_body(database, one, key=f"k{one}")
     finish(database, 1, 3)
+    bear(database, 6)
+    for step in ("claim/grant", "release/revoke"):  # the row of a lease that was taken stays
+        move(database, 6, step)
     insert(database, "artifact", unit=1, attempt=1, name="a", tenant=1, fence=1, at=0, digest="d", data="x")
     insert(database, "need", unit=2, needs=1, tenant=1)
     insert(database, "place", parent=1, name="a", unit=7, tenant=1)

@@ -45,15 +45,16 @@ FROM journal AS told WHERE told.tenant = :tenant AND (told.act, told.place) > (:
 AND told.act < :horizon ORDER BY {order} LIMIT :limit
 """
 # When the event before it was, and when its lease began to be used: found from its act back, however much lies before.
+# OFFSET 0 keeps PostgreSQL from reading all acts instead: it thinks that a walk is longer than it is.
 BEFORE = {
     "sqlite": """
 SELECT act.at FROM member CROSS JOIN act ON act.id = member.act
 WHERE member.unit = told.unit AND member.version < told.version - 1 ORDER BY member.version DESC LIMIT 1
 """,
     "postgres": """
-SELECT coalesce(earlier.at, told.at) FROM act AS own LEFT JOIN act AS earlier
-ON earlier.id = own.before[array_position(own.units, told.unit)] AND own.version = told.version - 1
-WHERE own.id = told.act
+SELECT coalesce(CASE WHEN own.version = told.version - 1 THEN (
+    SELECT act.at FROM act WHERE act.id = own.before[array_position(own.units, told.unit)]) END, told.at)
+FROM act AS own WHERE own.id = told.act
 """,
 }
 BEGAN = {
@@ -68,7 +69,8 @@ WITH RECURSIVE walk AS (
     FROM act WHERE act.id = told.act
     UNION ALL
     SELECT act.at, act.path, act.version, act.fence, act.before[array_position(act.units, told.unit)]
-    FROM walk JOIN act ON act.id = walk.came_from WHERE walk.fence >= told.fence)
+    FROM walk CROSS JOIN LATERAL (SELECT * FROM act WHERE act.id = walk.came_from OFFSET 0) AS act
+    WHERE walk.fence >= told.fence)
 SELECT max(walk.at) FROM walk JOIN path_hop AS hop ON hop.path = walk.path
 WHERE hop.lease_to = :active AND walk.fence + hop.fence = told.fence AND walk.version + hop.place <= told.version
 """,
