@@ -27,7 +27,11 @@ class DurableMessages:
         self.client, self.recorder = client, recorder
 
     async def create(self, **request: Any) -> Message:
-        """Calls the model, once. Raises PermanentError for a stream, which could not be recorded."""
+        """Calls the model, once.
+
+        Raises:
+            PermanentError: a stream, which could not be recorded.
+        """
         if request.get("stream"):
             raise PermanentError("messages.create(stream=True) is not recorded; leave `stream` out")
         message: Message = await self.recorder.call_model(

@@ -44,7 +44,8 @@ class AgentRecorder(Recorder):
     def wrap(self, agent: Agent[Any]) -> Agent[Any]:
         """The same agent with durable models and tools, and so are those that it hands over to.
 
-        Raises PermanentError for tools whose calls would not be recorded.
+        Raises:
+            PermanentError: tools whose calls would not be recorded.
         """
         if id(agent) not in self.agents:
             own = agent.clone()

@@ -66,7 +66,9 @@ class Files:
     def trees_in(self, path: Path, wanted: Container[str]) -> Iterator[tuple[str, Histories]]:
         """By their digests, the trees of a file that are wanted and whole: of each of their units, the events.
 
-        Raises OSError, or msgspec.MsgspecError for what is no archive.
+        Raises:
+            OSError: the file cannot be read.
+            msgspec.MsgspecError: it is no archive.
         """
         whole = sha256()
         histories: Histories = {}

@@ -78,7 +78,11 @@ def check_digest_matches(expected: str | None, digest: str) -> None:
 
 
 def write_pieces(store: BlobStore, tenant: int, pieces: Iterable[bytes], digest: str | None = None) -> BlobRef:
-    """Writes a blob. Raises InterlockError if its digest is not the expected one."""
+    """Writes a blob.
+
+    Raises:
+        InterlockError: its digest is not the expected one.
+    """
     writer = store.open_writer(tenant)
     try:
         for piece in pieces:
@@ -89,7 +93,11 @@ def write_pieces(store: BlobStore, tenant: int, pieces: Iterable[bytes], digest:
 
 
 def read_file(path: str | Path) -> Iterator[bytes]:
-    """Yields a file in pieces. Raises InterlockError if it cannot be read."""
+    """Yields a file in pieces.
+
+    Raises:
+        InterlockError: it cannot be read.
+    """
     try:
         with open(path, "rb") as file:
             while piece := file.read(PIECE):

@@ -187,7 +187,11 @@ def copy_bytes(connection: Connection, tree: str, blob: ArchivedBlob, to: Folder
 
 
 def check_bytes(path: Path, blob: ArchivedBlob) -> None:
-    """Read bytes back. Raises InterlockError if they are not what was to be written."""
+    """Read bytes back.
+
+    Raises:
+        InterlockError: they are not what was to be written.
+    """
     digest = sha256()
     for piece in find_blobs(path).read(blob.tenant, blob.digest):
         digest.update(piece)

@@ -48,7 +48,11 @@ def print_logs(
 
 
 def read_job_log(local: LocalCi, job: CiJobRow, attempt: int | None) -> Iterator[bytes]:
-    """Yield the log of an attempt of a job, the last one by default. Raises Unknown."""
+    """Yield the log of an attempt of a job, the last one by default.
+
+    Raises:
+        Unknown: there is none.
+    """
     attempts = local.app.read(list_ci_attempts, job.unit)
     if attempt is not None and attempt > len(attempts):
         raise Unknown(f"the job '{job.name}' has no attempt {attempt}; it has {len(attempts)}")
@@ -110,7 +114,11 @@ def show_artifacts(
 
 
 def choose_job(rows: list[tuple[CiJobRow, ArtifactInfo]], name: str) -> CiJobRow:
-    """Return the job that has an artifact. Raises Unknown if none has, or several have."""
+    """Return the job that has an artifact.
+
+    Raises:
+        Unknown: none has, or several have.
+    """
     named = [job for job, artifact in rows if artifact.name == name]
     if len(named) > 1:
         raise Unknown(f"{len(named)} jobs have an artifact '{name}'; name one with --job")
@@ -125,7 +133,11 @@ def describe_artifact(artifact: ArtifactInfo) -> dict[str, Any]:
 
 
 def unpack(local: LocalCi, job: CiJobRow, name: str, place: Path) -> list[str]:
-    """Unpack an artifact into a folder that is not there yet. Raises InterlockError."""
+    """Unpack an artifact into a folder that is not there yet.
+
+    Raises:
+        InterlockError: the folder exists, or the artifact cannot be unpacked into it.
+    """
     if os.path.lexists(place):
         raise InterlockError(f"'{place}' is there already; name another folder with --to")
     assert job.last_attempt is not None

@@ -85,7 +85,11 @@ def open_local(folder: str | Path) -> Iterator[LocalCi]:
 
 @contextmanager
 def take_slot(local: LocalCi) -> Iterator[str]:
-    """Lock a slot while this lasts, and return the name of its queue. Raises InterlockError if all are taken."""
+    """Lock a slot while this lasts, and return the name of its queue.
+
+    Raises:
+        InterlockError: all are taken.
+    """
     for number in range(1, SLOTS + 1):
         queue = f"ci-{number}"
         if (lock := try_lock(local, queue)) is not None:
@@ -208,7 +212,11 @@ def archive_old_runs(local: LocalCi) -> None:
 
 
 def find_run(local: LocalCi, text: str | None) -> CiRunRow:
-    """Return the run that an id names; the newest one by default. Raises Unknown."""
+    """Return the run that an id names; the newest one by default.
+
+    Raises:
+        Unknown: there is none.
+    """
     runs = local.app.read(list_ci_runs)
     if not runs:
         raise Unknown("there is no run in this repository yet; `interlock ci run` makes one")

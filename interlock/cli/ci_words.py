@@ -22,7 +22,11 @@ OUTCOMES = {"success": "succeeded", "failure": "has failed", "cancelled": "was c
 
 
 def find_jobs(local: LocalCi, run: CiRunRow, name: str | None) -> list[CiJobRow]:
-    """Return a job of a run by its name, or all of them. Raises Unknown."""
+    """Return a job of a run by its name, or all of them.
+
+    Raises:
+        Unknown: the run has no job of that name.
+    """
     jobs = [job for job in local.app.read(list_ci_jobs, run.unit) if job.lifecycle == JOB]
     if name is None:
         return jobs

@@ -69,9 +69,12 @@ def hide_database(url: str) -> None:
 
 
 def make_worker(client: App, sandbox: str, repo: str | None = None) -> Worker:
-    """Return a worker that runs commands here. Raises InterlockError if it could not.
+    """Return a worker that runs commands here.
 
     `repo` is the name of the repository that this folder is, for the workstream.
+
+    Raises:
+        InterlockError: it could not.
     """
     if repo is not None:
         hide_database(client.url)

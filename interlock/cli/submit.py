@@ -143,13 +143,21 @@ def print_submitted(app: App, submitted: Submitted, known_by: str, json: bool) -
 
 
 def parse_clocks(**lengths: str | None) -> dict[str, Any]:
-    """Return the fields of work that options for lengths of time stand for. Raises InterlockError."""
+    """Return the fields of work that options for lengths of time stand for.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     given = {name: text for name, text in lengths.items() if text is not None}
     return {f"{name}_us": parse_length(name.replace("_", "-"), text) for name, text in given.items()}
 
 
 def parse_resource(text: str) -> Resource:
-    """Return the resource that an option names. Raises InterlockError."""
+    """Return the resource that an option names.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     name, _, use = text.partition(":")
     count, _, whole = use.partition("/")
     if use in ("", "exclusive"):

@@ -60,7 +60,11 @@ def tool(
 
 
 def describe_tool(given: Any) -> ToolTerms:
-    """What a contract says of a tool. Raises InterlockError for what is none."""
+    """What a contract says of a tool.
+
+    Raises:
+        InterlockError: it is none.
+    """
     inner, approval = (given.function, given.approval) if isinstance(given, Tool) else (given, None)
     terms = None if approval is None else dict(approval)
     return ToolTerms(find_name(inner), digest_text(encode_schema(find_schema(inner))), terms)

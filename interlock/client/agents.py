@@ -57,7 +57,11 @@ class Agent:
     """
 
     def __init__(self, task: Task[Any, Any], budget: RunBudget | None, terms: dict[str, Any]) -> None:
-        """`terms` are the fields of its contract. Raises InterlockError for rules that could never hold."""
+        """`terms` are the fields of its contract.
+
+        Raises:
+            InterlockError: rules that could never hold.
+        """
         self.task, self.app, self.name = task, task.app, task.name
         self.__name__, self.__doc__ = task.name, task.__doc__
         try:
@@ -99,7 +103,11 @@ class Agent:
     def make_works(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
     ) -> tuple[Work, Work]:  # fmt: skip
-        """Makes the work of a run and of its job. Raises InterlockError for a wrong argument or option."""
+        """Makes the work of a run and of its job.
+
+        Raises:
+            InterlockError: a wrong argument or option.
+        """
         if options.get("on_duplicate") == "replace":
             raise InterlockError("on_duplicate = 'replace' is not allowed for an agent; allowed are return and reject")
         budget = check_budget(options.pop("budget", None))
@@ -225,7 +233,11 @@ class AgentRun(Run):
 
 
 def encode_result(name: str, value: Any) -> str:
-    """The JSON text of a result that is given for a step. Raises InterlockError."""
+    """The JSON text of a result that is given for a step.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
@@ -236,7 +248,11 @@ def define_agent(
     app: "App", handler: Callable[..., Any], name: str, budget: RunBudget | None, terms: dict[str, Any],
     rules: dict[str, Any],
 ) -> Agent:  # fmt: skip
-    """Makes an agent of a handler. Raises InterlockError for wrong rules; then the app has no task of that name."""
+    """Makes an agent of a handler.
+
+    Raises:
+        InterlockError: wrong rules; then the app has no task of that name.
+    """
     task = app.define(handler, name, rules)
     try:
         return Agent(task, check_budget(budget), terms)
@@ -261,7 +277,11 @@ def read_environment(terms: dict[str, Any]) -> tuple[str, ...]:
 
 
 def make_contract(task: Task[Any, Any], terms: Mapping[str, Any]) -> Contract:
-    """Makes the contract of an agent. Raises InterlockError for terms that could never hold."""
+    """Makes the contract of an agent.
+
+    Raises:
+        InterlockError: terms that could never hold.
+    """
     for name in TEXTS:
         if not isinstance(terms[name] or "", str):
             raise InterlockError(f"{name} = {terms[name]!r} is not allowed; allowed is text")

@@ -106,7 +106,11 @@ class App:
         self.reach(self.url, self.key, self.tenant)
 
     def reach(self, url: str, key: str | None = None, tenant: int | None = None) -> None:
-        """Uses this database, or this server with that key, from the next use on. Raises InterlockError."""
+        """Uses this database, or this server with that key, from the next use on.
+
+        Raises:
+            InterlockError: the URL or the key is not allowed.
+        """
         self.close()
         if not is_far(url):
             if key is not None:

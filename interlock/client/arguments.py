@@ -24,7 +24,11 @@ class Arguments:
     """The parameters of one handler."""
 
     def __init__(self, name: str, handler: Callable[..., Any], reserved: tuple[str, ...]) -> None:
-        """`reserved` are names that no parameter may have. Raises InterlockError for an impossible handler."""
+        """Reads the parameters of a handler; `reserved` are names that none of them may have.
+
+        Raises:
+            InterlockError: the handler has parameters that no job could give it.
+        """
         self.name = name
         self.signature = inspect.signature(handler)
         hints = read_annotations(name, handler)
@@ -38,7 +42,11 @@ class Arguments:
             raise InterlockError(f"task '{name}': its arguments cannot be kept as JSON: {error}") from None
 
     def make_field(self, name: str, hints: dict[str, Any], reserved: tuple[str, ...]) -> Any:
-        """Makes the field that checks a parameter. Raises InterlockError for one that cannot be given later."""
+        """Makes the field that checks a parameter.
+
+        Raises:
+            InterlockError: one that cannot be given later.
+        """
         parameter = self.signature.parameters[name]
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InterlockError(f"task '{self.name}': '{parameter}' must be a plain parameter with a name of its own")
@@ -68,7 +76,11 @@ class Arguments:
         return text.decode()
 
     def check_some(self, values: Mapping[str, Any]) -> None:
-        """Checks arguments that the handler gets beside others. Raises InterlockError, which names the wrong one."""
+        """Checks arguments that the handler gets beside others.
+
+        Raises:
+            InterlockError: the text names the wrong one.
+        """
         fields = {field.name: field.type for field in msgspec.structs.fields(self.kind)}
         for name, value in values.items():
             try:
@@ -78,7 +90,11 @@ class Arguments:
                 raise InterlockError(f"{why}; it takes {self.describe()}") from None
 
     def name_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns positional arguments by name. Raises InterlockError for one too many."""
+        """Returns positional arguments by name.
+
+        Raises:
+            InterlockError: one too many.
+        """
         if len(args) > len(self.names):
             raise InterlockError(f"task '{self.name}' takes {len(self.names)} arguments, and {len(args)} were given")
         named = dict(zip(self.names, args, strict=False))
@@ -157,7 +173,11 @@ def is_context(hint: Any) -> bool:
 
 
 def read_annotations(name: str, handler: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the types of a handler's parameters. Raises InterlockError for one that is not known where it stands."""
+    """Returns the types of a handler's parameters.
+
+    Raises:
+        InterlockError: one that is not known where it stands.
+    """
     try:
         return get_type_hints(handler)
     except (NameError, TypeError, SyntaxError) as error:
@@ -165,7 +185,11 @@ def read_annotations(name: str, handler: Callable[..., Any]) -> dict[str, Any]:
 
 
 def encode_arguments(values: Mapping[str, Any]) -> bytes:
-    """Encodes arguments as JSON. Raises TypeError, which names the one that cannot be encoded."""
+    """Encodes arguments as JSON.
+
+    Raises:
+        TypeError: the text names the one that cannot be encoded.
+    """
     try:
         return msgspec.json.encode(values)
     except (TypeError, UnicodeError) as whole:
@@ -201,9 +225,14 @@ class RunArguments:
         self, workflow: str, before: Mapping[str, set[str]], parameters: Sequence[StepParameter],
         reserved: tuple[str, ...], *, kind: str = "workflow", part: str = "step",
     ) -> None:  # fmt: skip
-        """`before` has for each step the names that parameters have and steps before it. Raises InterlockError.
+        """Reads the parameters of all steps.
 
-        `kind` and `part` are how messages call the whole and its steps.
+        Parameters:
+            before: for each step, the names that parameters have and steps before it.
+            kind, part: how messages call the whole and its steps.
+
+        Raises:
+            InterlockError: an argument could not be told from an output, or from an option of a submit.
         """
         self.called, self.part = f"{kind} '{workflow}'", part
         self.takes_anything = any(parameter.name is None for parameter in parameters)

@@ -48,8 +48,11 @@ def is_far(url: str) -> bool:
 
 
 def parse_address(url: str) -> str:
-    """Returns the address of a server. Raises InterlockError for a URL with a key in it,
-    or with more than an address."""
+    """Returns the address of a server.
+
+    Raises:
+        InterlockError: a URL with a key in it, or with more than an address.
+    """
     parts = urlsplit(url)
     if parts.username or parts.password:
         raise InterlockError("a key does not belong into a URL, where logs show it: give it as key=, or INTERLOCK_KEY")
@@ -59,7 +62,11 @@ def parse_address(url: str) -> str:
 
 
 def find_tenant(key: str | None) -> int:
-    """Returns the tenant that a key is for. Raises InterlockError for what is no key."""
+    """Returns the tenant that a key is for.
+
+    Raises:
+        InterlockError: it is no key.
+    """
     if not key:
         raise InterlockError("a server needs a key: give key=, or INTERLOCK_KEY; `interlock key create` makes one")
     parts = read_key(key)
@@ -74,7 +81,11 @@ def open_here(url: str, lifecycles: Mapping[str, Lifecycle], registry: Registry)
 
 
 def open_far(url: str, key: str, registry: Registry) -> Backend:
-    """Connects to a server. Raises InterlockError if the library for it, an extra, is not installed."""
+    """Connects to a server.
+
+    Raises:
+        InterlockError: the library for it, an extra, is not installed.
+    """
     try:
         module = import_module("interlock.client.remote")
     except ModuleNotFoundError as error:

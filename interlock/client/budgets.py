@@ -57,14 +57,22 @@ def to_number(name: str, amount: Any) -> Any:
 
 
 def check_budget(given: Any) -> RunBudget | None:
-    """Returns a budget that somebody gave. Raises InterlockError for what is none."""
+    """Returns a budget that somebody gave.
+
+    Raises:
+        InterlockError: it is none.
+    """
     if given is None or isinstance(given, RunBudget):
         return given
     raise InterlockError(f"budget = {given!r} is not allowed; allowed is interlock.budget(usd=5, tokens=400_000)")
 
 
 def describe_caps(given: RunBudget | Mapping[str, Any]) -> dict[str, GivenCap]:
-    """Caps as a command has them. Raises InterlockError."""
+    """Caps as a command has them.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if not isinstance(given, RunBudget):
         if not isinstance(given, Mapping):
             raise InterlockError(f'budget = {given!r} is not allowed; allowed is one such as {{"usd": 10}}')

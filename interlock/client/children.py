@@ -80,7 +80,11 @@ def child(
 
 
 def parse_names(word: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Returns names of children. Raises InterlockError for what is no list of names."""
+    """Returns names of children.
+
+    Raises:
+        InterlockError: it is no list of names.
+    """
     given: list[Any] = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else [None]
     if not all(isinstance(name, str) for name in given):
         raise InterlockError(f"{word} = {names!r} is not allowed; allowed is a list of names")
@@ -88,7 +92,11 @@ def parse_names(word: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def make_child_work(app: "App", parent: int, lifecycle: str, child: ChildWork) -> Work:
-    """Makes the work that a submit sends for a child. Raises InterlockError for wrong arguments."""
+    """Makes the work that a submit sends for a child.
+
+    Raises:
+        InterlockError: wrong arguments.
+    """
     if isinstance(child.task, Task):
         work = child.task.make_work(encode_given(child.task, child), dict(child.options))
     elif isinstance(child.task, str):
@@ -135,7 +143,11 @@ def add_children(parent: Job, children: Sequence[ChildWork]) -> Steps[list[Job]]
 
 
 def find_child(parent: Job, name: str) -> Steps[Job]:
-    """Finds the child that has this name. Raises Unknown, which says what the names are."""
+    """Finds the child that has this name.
+
+    Raises:
+        Unknown: the text says what the names are.
+    """
     check_options({"name": name})
     stand = yield Read(child_named, (parent.unit, name))
     return Job(parent.app, stand.unit, lifecycle=stand.lifecycle)

@@ -110,7 +110,9 @@ class ChildHandle(Protocol):
     def wait(self, timeout: Length | None = None) -> Any:
         """What it came to. Until it has ended nobody works here: the attempt ends, and the handler is called again.
 
-        Raises Failed if it ended without success, and StillWaiting if it has not ended in time.
+        Raises:
+            Failed: it ended without success.
+            StillWaiting: it has not ended in time.
         """
 
 
@@ -281,11 +283,18 @@ class Context(Protocol):
     def wait_signal(self, name: str, *, timeout: Length | None = None) -> Any:
         """What came with a signal. Until it comes nobody works here: the attempt ends, and the handler is called again.
 
-        Steps that are recorded are not done again. Raises NoSignal if the signal has not come in time.
+        Steps that are recorded are not done again.
+
+        Raises:
+            NoSignal: the signal has not come in time.
         """
 
     def wait_any(self, *names: str, timeout: Length | None = None) -> tuple[str, Any]:
-        """The first of several signals that is there, and what came with it. Raises NoSignal as `wait_signal` does."""
+        """The first of several signals that is there, and what came with it.
+
+        Raises:
+            NoSignal: as `wait_signal` does.
+        """
 
     def sleep(self, name: str, length: Length) -> None:
         """Waits for so long, once under each name, however often the handler is called. Nobody works here meanwhile."""

@@ -10,7 +10,11 @@ Length = str | int | float | timedelta
 
 
 def length_us(name: str, length: Length) -> int:
-    """A length of time in microseconds. Raises InterlockError, which says what is allowed."""
+    """A length of time in microseconds.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     try:
         if isinstance(length, str):
             return microseconds(length)
@@ -24,7 +28,11 @@ def length_us(name: str, length: Length) -> int:
 
 
 def instant_us(name: str, instant: datetime) -> int:
-    """An instant in microseconds UTC. Raises InterlockError for one that says no time zone."""
+    """An instant in microseconds UTC.
+
+    Raises:
+        InterlockError: one that says no time zone.
+    """
     if not isinstance(instant, datetime) or instant.tzinfo is None:
         raise InterlockError(f"{name} = {instant!r} is not allowed; allowed is a datetime with a time zone")
     return round(instant.timestamp() * 1_000_000)

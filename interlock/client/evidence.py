@@ -134,7 +134,11 @@ class ArtifactReader:
 
 
 def find_artifact(app: "App", unit: int, name: str, attempt: int | None = None) -> ArtifactInfo:
-    """Returns an artifact by its name. Raises Unknown."""
+    """Returns an artifact by its name.
+
+    Raises:
+        Unknown: there is none.
+    """
     rows = app.read(list_artifacts, unit)
     named = [row for row in rows if row.name == name and attempt in (None, row.attempt)]
     if not named:

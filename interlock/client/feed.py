@@ -48,12 +48,15 @@ def make_feed_filter(
     state: Texts | None = None, trigger: Texts | None = None, job: int | str | None = None,
     run: int | str | None = None, **fields: str | None,
 ) -> FeedFilter:  # fmt: skip
-    """Makes the filter of the store. Raises InterlockError for a wrong value.
+    """Makes the filter of the store.
 
     Parameters:
         known: the lifecycles that may be named, each with its states.
         triggers: those that may be named.
         fields: task, queue, actor, correlation.
+
+    Raises:
+        InterlockError: a wrong value.
     """
     for name in to_tuple(lifecycle):
         check_value("lifecycle", name, known)

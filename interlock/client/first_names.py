@@ -17,7 +17,11 @@ class Renamed(Command[Any], frozen=True, kw_only=True):
     sent_as: ClassVar[str] = ""  # its name over HTTP, if that is not the name of the class
 
     def translate(self) -> Command[Any]:
-        """Returns the command that it stands for. Raises InterlockError if there is none."""
+        """Returns the command that it stands for.
+
+        Raises:
+            InterlockError: there is none.
+        """
         return self.translate_to(self.stands_for[0])
 
     def translate_to(self, kind: type[Command[Any]]) -> Command[Any]:

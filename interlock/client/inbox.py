@@ -122,15 +122,27 @@ class Inbox:
     def approve(
         self, unit: int | str, *, comment: str = "", by: str = ME, role: Roles = (), arguments: Any = UNSET
     ) -> Standing:
-        """Votes for the approval that waits there. Raises NotWanted if none does; then nothing is changed."""
+        """Votes for the approval that waits there.
+
+        Raises:
+            NotWanted: none does; then nothing is changed.
+        """
         return self.find(unit, "approve", by).approve(comment=comment, by=by, role=role, arguments=arguments)
 
     def reject(self, unit: int | str, *, comment: str = "", by: str = ME, role: Roles = ()) -> Standing:
-        """Votes against the approval that waits there. Raises NotWanted if none does; then nothing is changed."""
+        """Votes against the approval that waits there.
+
+        Raises:
+            NotWanted: none does; then nothing is changed.
+        """
         return self.find(unit, "reject", by).reject(comment=comment, by=by, role=role)
 
     def find(self, unit: int | str, word: str, by: str | None = None) -> InboxItem:
-        """Finds what waits for this decision: the job or step itself, or the one below it. Raises NotWanted."""
+        """Finds what waits for this decision: the job or step itself, or the one below it.
+
+        Raises:
+            NotWanted: nothing there waits for it, or several things do.
+        """
         number = parse_id(unit) if isinstance(unit, str) else unit
         item = self.app.read(find_inbox_item, self.app.lifecycles, number, word, by)
         return msgspec.structs.replace(item, app=self.app)
@@ -186,7 +198,11 @@ def read_items(
 def find_inbox_item(
     connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int, word: str, by: str | None
 ) -> InboxItem:
-    """Finds what waits for this decision, the unit itself or the one below it. Raises NotWanted."""
+    """Finds what waits for this decision, the unit itself or the one below it.
+
+    Raises:
+        NotWanted: nothing there waits for it, or several things do.
+    """
     tree = read_tree(connection, tenant, unit)
     known = [view for _, view in tree.units if view.unit.lifecycle in lifecycles]
     wait = [view for view in known if word in list_words(lifecycles, view)]

@@ -102,7 +102,11 @@ def load_or_create_key(app: "App", file: Path, order: CreateKey) -> str:
 
 
 def read_private_file(file: Path) -> str:
-    """Reads a file that only its owner may read; empty if it is not there. Raises InterlockError."""
+    """Reads a file that only its owner may read; empty if it is not there.
+
+    Raises:
+        InterlockError: others can read it, or it cannot be read at all.
+    """
     if not file.exists():
         return ""
     refuse_open(file)

@@ -96,14 +96,19 @@ class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_progress(connection: Connection, tenant: int, unit: int) -> Progress:
-    """Reads how far a workstream is. Raises Unknown, also if it is no workstream."""
+    """Reads how far a workstream is.
+
+    Raises:
+        Unknown: there is no such workstream.
+    """
     return make_progress(read_task_graph(connection, tenant, unit))
 
 
 def read_plan(connection: Connection, tenant: int, unit: int, first: int = 0, limit: int = PAGE) -> ExecutionPlan:
     """Reads the execution plan of a workstream, with at most `limit` tasks of it from the place `first` on.
 
-    Raises Unknown, also if it is no workstream.
+    Raises:
+        Unknown: there is no such workstream.
     """
     return make_execution_plan(read_task_graph(connection, tenant, unit), first, limit)
 
@@ -181,7 +186,11 @@ def estimate_duration(task: GraphTask, durations: Durations) -> int | None:
 
 
 def read_task_graph(connection: Connection, tenant: int, unit: int) -> TaskGraph:
-    """Reads the tasks of a workstream and their needs. Raises Unknown, also if it is no workstream."""
+    """Reads the tasks of a workstream and their needs.
+
+    Raises:
+        Unknown: there is no such workstream.
+    """
     top, now = view(connection, tenant, unit), connection.now()
     if top.unit.lifecycle != WORKSTREAM:
         raise Unknown(f"{format_id(top.unit.lifecycle, unit)} is no workstream, and only these have a plan")

@@ -33,7 +33,11 @@ def merge(*, onto: str) -> Work:
 
 
 def make_repository(repo: str | None, ref: str | None = None) -> dict[str, Any]:
-    """Returns what a workstream says of its repository; nothing if it has none. Raises InterlockError."""
+    """Returns what a workstream says of its repository; nothing if it has none.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if repo is None and ref is not None:
         raise InterlockError("ref is not allowed without repo: it is a revision of the repository")
     if repo is None:

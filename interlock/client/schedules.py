@@ -124,7 +124,11 @@ def format_second(at: int, schedule: Schedule) -> str:
 
 
 def explain_schedule(connection: Connection, tenant: int, name: str) -> str:
-    """Says why a schedule is where it is: removed, paused, or waiting for its next instant. Raises Unknown."""
+    """Says why a schedule is where it is: removed, paused, or waiting for its next instant.
+
+    Raises:
+        Unknown: there is none.
+    """
     schedule = schedule_of(connection, tenant, name)
     if schedule is None:
         raise Unknown(f"there is no schedule '{name}'")

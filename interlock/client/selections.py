@@ -103,12 +103,15 @@ def make_filter(
     known: Mapping[str, Collection[str]], *, state: Texts = (), status: Texts = (), category: Texts = (),
     lifecycle: str | None = None, worker: str | None = None, **fields: Any,
 ) -> Filter:  # fmt: skip
-    """Makes the filter of the store. Raises InterlockError for a wrong value.
+    """Makes the filter of the store.
 
     Parameters:
         known: the lifecycles that may be named, each with its states.
         status: the same as `state`.
         fields: task, queue, key, correlation, error: text; parent: the number of a job.
+
+    Raises:
+        InterlockError: a wrong value.
     """
     if lifecycle is not None:
         check_value("lifecycle", lifecycle, known)
@@ -133,7 +136,11 @@ def make_ends_filter(
     known: Collection[str], *, lifecycle: str | None = None, reason_code: str | None = None,
     error_class: str | None = None, since: datetime | None = None, **fields: str | None,
 ) -> DeadLetterConditions:  # fmt: skip
-    """Makes the filter of dead letters; `since` is when they died at the earliest. Raises InterlockError."""
+    """Makes the filter of dead letters; `since` is when they died at the earliest.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if lifecycle is not None:
         check_value("lifecycle", lifecycle, known)
     if reason_code is not None:

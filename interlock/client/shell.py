@@ -39,7 +39,11 @@ class ShellCommand:
 
     @classmethod
     def check(cls, command: str, rules: Mapping[str, Any]) -> "ShellCommand":
-        """Returns a command that workers can run. Raises InterlockError."""
+        """Returns a command that workers can run.
+
+        Raises:
+            InterlockError: it is not allowed; the text says what is.
+        """
         refuse_unknown_options("shell", rules, RULES)
         own = {name: rules[name] for name in ("environment", "directory", "limits") if rules.get(name) is not None}
         try:
@@ -86,7 +90,11 @@ def make_shell_submit(app: "App", command: str, options: Mapping[str, Any], **fi
 
 
 def read_instant(at: datetime) -> int:
-    """Returns an instant in microseconds. Raises InterlockError."""
+    """Returns an instant in microseconds.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if not isinstance(at, datetime):
         raise InterlockError(f"at = {at!r} is not allowed; allowed is a datetime with a time zone")
     return instant_us("at", at)

@@ -15,7 +15,11 @@ STATES_MAX = 3  # that are named in a box
 
 
 def read_stage_snapshot(connection: Connection, tenant: int, unit: int) -> TreeSnapshot:
-    """Reads a workstream with its stages below it. Raises Unknown, also if it is no workstream."""
+    """Reads a workstream with its stages below it.
+
+    Raises:
+        Unknown: there is no such workstream.
+    """
     return make_stage_snapshot(read_task_graph(connection, tenant, unit))
 
 

@@ -114,14 +114,22 @@ def make_resource(name: str, mode: str, n: int = 1, **numbers: int) -> Resource:
 
 
 def parse_list(word: str, values: Any) -> tuple[Any, ...]:
-    """Returns a list that somebody gave. Raises InterlockError for what is none, text among it."""
+    """Returns a list that somebody gave.
+
+    Raises:
+        InterlockError: it is none, text among it.
+    """
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InterlockError(f"{word} = {values!r} is not allowed; allowed is a list")
     return tuple(values)
 
 
 def parse_resources(resources: Any) -> tuple[Resource, ...]:
-    """Returns resources that are given as a list, or as in `{"repo": "exclusive"}`. Raises InterlockError."""
+    """Returns resources that are given as a list, or as in `{"repo": "exclusive"}`.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if not isinstance(resources, Mapping):
         return parse_list("resources", resources)
     for name, mode in resources.items():
@@ -230,7 +238,11 @@ OPTIONAL = ("key", "mutex", "limit", "rate", "exhausted", "attempts", "losses", 
 
 
 def take_by(options: dict[str, Any]) -> str | None:
-    """Takes out of options who submits. Raises InterlockError if that is no text."""
+    """Takes out of options who submits.
+
+    Raises:
+        InterlockError: that is no text.
+    """
     by = options.pop("by", None)
     if by is not None and not isinstance(by, str):
         raise InterlockError(f"by = {by!r} is not allowed; allowed is text")
@@ -324,7 +336,11 @@ class Task(Generic[P, R]):
     agent: "Agent | None" = None  # that it is the handler of
 
     def __init__(self, app: "App", handler: Callable[P, R], name: str, rules: Rules, named: Iterable[str] = ()) -> None:
-        """`named` are the rules that the program names. Raises InterlockError for rules that could never hold."""
+        """`named` are the rules that the program names.
+
+        Raises:
+            InterlockError: rules that could never hold.
+        """
         self.app, self.handler, self.name, self.rules, self.named = app, handler, name, rules, frozenset(named)
         self.arguments = Arguments(name, handler, OPTIONS)
         # Where a worker runs it: in a process of its own, on the worker's loop, or in a thread.

@@ -28,7 +28,11 @@ class TreeHistory(msgspec.Struct, frozen=True):
 
 
 def read_tree_history(connection: Connection, tenant: int, unit: int) -> TreeHistory:
-    """Reads a unit and all below it with all that happened to them. Raises Unknown."""
+    """Reads a unit and all below it with all that happened to them.
+
+    Raises:
+        Unknown: there is none.
+    """
     tree = read_tree(connection, tenant, unit)
     held = [view.unit.id for _, view in tree.units if view.unit.holder is not None]
     events = read_ordered_events(connection, tenant, tree.ids)

@@ -81,12 +81,20 @@ class TreeRows(msgspec.Struct, frozen=True):
 def read_tree_snapshot(
     connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int, at: int | None = None
 ) -> TreeSnapshot:
-    """Reads a unit and all below it, now or as they were at `at`, in microseconds UTC. Raises Unknown."""
+    """Reads a unit and all below it, now or as they were at `at`, in microseconds UTC.
+
+    Raises:
+        Unknown: there is none.
+    """
     return build_tree_snapshot(read_tree_rows(connection, tenant, unit, at), lifecycles)
 
 
 def read_tree_rows(connection: Connection, tenant: int, unit: int, at: int | None) -> TreeRows:
-    """Reads the rows of a tree, now or up to `at`, in microseconds UTC. Raises Unknown."""
+    """Reads the rows of a tree, now or up to `at`, in microseconds UTC.
+
+    Raises:
+        Unknown: there is none.
+    """
     tree, until = read_tree(connection, tenant, unit), LATER if at is None else at
     held = [] if at is not None else [view.unit.id for _, view in tree.units if view.unit.holder is not None]
     return TreeRows(

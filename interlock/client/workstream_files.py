@@ -151,7 +151,11 @@ def read_text(text: str, where: str, *, kind: str = "") -> dict[str, Any]:
 
 
 def refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns a JSON object. Raises ValueError for one that has a key twice."""
+    """Returns a JSON object.
+
+    Raises:
+        ValueError: one that has a key twice.
+    """
     value: dict[str, Any] = {}
     for name, item in pairs:
         if name in value:
@@ -161,7 +165,11 @@ def refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_spec(given: Mapping[str, Any]) -> WorkstreamSpec:
-    """Reads a workstream of a file. Raises InterlockError, which names what is wrong by its path."""
+    """Reads a workstream of a file.
+
+    Raises:
+        InterlockError: the text names what is wrong by its path.
+    """
     check_keys("", given, WorkstreamSpec)
     tasks = given.get("tasks", ())
     if isinstance(tasks, Mapping):
@@ -175,7 +183,11 @@ def read_spec(given: Mapping[str, Any]) -> WorkstreamSpec:
 
 
 def read_task_specs(given: Mapping[str, Any]) -> list[TaskSpec]:
-    """Reads the tasks of a file that adds them to a workstream. Raises InterlockError."""
+    """Reads the tasks of a file that adds them to a workstream.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     return list(read_spec({"name": "added", **{name: given[name] for name in given if name != "name"}}).tasks)
 
 
@@ -216,7 +228,11 @@ def check_keys(path: str, given: Mapping[str, Any], kind: type[msgspec.Struct]) 
 
 
 def convert(path: str, given: Mapping[str, Any], kind: type[SpecType]) -> SpecType:
-    """Returns a table as its type. Raises InterlockError, which names the key by its path."""
+    """Returns a table as its type.
+
+    Raises:
+        InterlockError: the text names the key by its path.
+    """
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
@@ -232,7 +248,11 @@ def convert(path: str, given: Mapping[str, Any], kind: type[SpecType]) -> SpecTy
 
 
 def make_workstream(app: "App", spec: WorkstreamSpec) -> Workstream:
-    """Makes a workstream of what a file or a request says. Raises InterlockError."""
+    """Makes a workstream of what a file or a request says.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     return Workstream(
         app, spec.name, [make_task_part(app, task) for task in spec.tasks],
         checks=[make_check_part(app, check) for check in spec.checks], timeout=spec.timeout,
@@ -247,7 +267,11 @@ def make_options(spec: WorkstreamSpec) -> dict[str, Any]:
 
 
 def make_task_part(app: "App", spec: TaskSpec) -> WorkstreamTask:
-    """Makes the part of a workstream that a file or a request says. Raises InterlockError, which names it."""
+    """Makes the part of a workstream that a file or a request says.
+
+    Raises:
+        InterlockError: the text names it.
+    """
     try:
         work, rules = make_run(app, spec, spec.name)
         more: dict[str, Any] = {"priority": spec.priority, "labels": spec.labels}
@@ -267,7 +291,11 @@ def make_task_part(app: "App", spec: TaskSpec) -> WorkstreamTask:
 
 
 def make_run(app: "App", spec: RunSpec, name: str) -> tuple[Any, dict[str, Any]]:
-    """Returns what runs, and the rules that it does not hold itself. Raises InterlockError."""
+    """Returns what runs, and the rules that it does not hold itself.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if spec.task is not None and spec.run is not None:
         raise InterlockError("task and run are not allowed together; it is a task of a program, or a command")
     given: dict[str, Any] = {
@@ -302,7 +330,11 @@ def make_one_resource(name: str, spec: Any) -> Resource:
 
 
 def make_check_part(app: "App", spec: "str | CheckSpec") -> Any:
-    """Makes a check that a file or a request says. Raises InterlockError."""
+    """Makes a check that a file or a request says.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if isinstance(spec, str):
         return app.tasks.get(spec, spec)
     kinds = [name for name in ("task", "run", "merge", "approval") if getattr(spec, name) is not None]

@@ -26,7 +26,11 @@ class RecordedWorkstream:
     """A recorded workflow that can be submitted as a workstream."""
 
     def __init__(self, app: "App", recorded: RecordedWorkflow, task: str = SLEEP) -> None:
-        """`task` is run for each task of it, with the argument `seconds`. Raises InterlockError."""
+        """`task` is run for each task of it, with the argument `seconds`.
+
+        Raises:
+            InterlockError: it is not allowed; the text says what is.
+        """
         self.app, self.recorded = app, recorded
         own = {"workstreams": {"expects": len(recorded.tasks)}, "checks": NO_CHECKS}
         top = Work(task=recorded.name, lifecycle=WORKSTREAM, ref=TOP, options=encode_json(own))

@@ -44,7 +44,11 @@ class WorkstreamRun(Run):
 
     @verb_of_steps
     def task(self, name: str) -> Steps[Job]:
-        """Finds the task that has this name in the workstream. Raises Unknown."""
+        """Finds the task that has this name in the workstream.
+
+        Raises:
+            Unknown: there is none.
+        """
         return (yield from find_child(self, name))
 
     @property
@@ -131,12 +135,20 @@ class WorkstreamRun(Run):
         return standing
 
     def send(self, command: type[Any], task: Job, by: str, reason: str) -> Steps[Any]:
-        """Sends what an operator asks of a task, and returns the answer. Raises InterlockError."""
+        """Sends what an operator asks of a task, and returns the answer.
+
+        Raises:
+            InterlockError: it was refused.
+        """
         return (yield from send_one(command(tenant=self.app.tenant, unit=task.unit, actor=by, reason=reason)))
 
 
 def add_parts(stream: Job, given: Iterable[Any], by: str) -> Steps[list[Job]]:
-    """Adds tasks to a workstream. Raises InterlockError if one is refused, and with it its page."""
+    """Adds tasks to a workstream.
+
+    Raises:
+        InterlockError: one is refused, and with it its page.
+    """
     app, parts = stream.app, [read_part(part) for part in given]
     top: View = yield Read(view, (stream.unit,))
     arguments = msgspec.json.decode(unpack(app, top.body.input), type=dict[str, Any] | None) or {}
@@ -159,7 +171,11 @@ def order_parts(parts: Sequence[WorkstreamTask]) -> list[int]:
 
 
 def make_added(app: "App", unit: int, part: WorkstreamTask, arguments: dict[str, Any], priority: int) -> "Work":
-    """Makes the work of a task that is added to a workstream with these arguments. Raises InterlockError."""
+    """Makes the work of a task that is added to a workstream with these arguments.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     work = check_part(app, f"task '{part.name}'", lambda: make_task_work(part))
     return msgspec.structs.replace(
         work, input=encode_input(part, arguments), parent=unit, priority=work.priority or priority

@@ -102,7 +102,11 @@ def map(  # noqa: A001
 
 
 def add_map(part: WorkstreamTask, over: str, argument: str | None, at_once: int | None) -> WorkstreamTask:
-    """Makes a map of a task. Raises InterlockError."""
+    """Makes a map of a task.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if not isinstance(over, str) or not over:
         raise InterlockError(f"over = {over!r} is not allowed; allowed is a task and a path, as in fetch.images")
     if argument is not None and not isinstance(argument, str):
@@ -129,7 +133,11 @@ def get_parameters(work: Any) -> list[str]:
 
 
 def check_rules(rules: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the rules of one use of a task. Raises InterlockError."""
+    """Returns the rules of one use of a task.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     refuse_unknown_options("interlock.task", rules, RULES)
     given = dict(rules)
     if "resources" in given:
@@ -143,7 +151,11 @@ def make_part(
     checks: Iterable[Any], rules: Mapping[str, Any] | None = None, allow_failure: bool = False,
     repo: str | None = None, takes: Length | None = None,
 ) -> WorkstreamTask:  # fmt: skip
-    """Makes a part of a workstream. Raises InterlockError for what is of a wrong type."""
+    """Makes a part of a workstream.
+
+    Raises:
+        InterlockError: it is of a wrong type.
+    """
     if not isinstance(name, str) or name in ("", TOP):
         raise InterlockError(f"name = {name!r} is not allowed; allowed is any other text")
     for word, flag in (("critical", critical), ("allow_failure", allow_failure)):
@@ -170,7 +182,11 @@ def check_own_arguments(work: Any, name: str, arguments: Mapping[str, Any]) -> N
 
 
 def parse_needs(needs: Iterable[Any]) -> tuple[str, ...]:
-    """Returns the names of tasks that are given as tasks or by name. Raises InterlockError for anything else."""
+    """Returns the names of tasks that are given as tasks or by name.
+
+    Raises:
+        InterlockError: anything else.
+    """
     names = [need if isinstance(need, str) else getattr(need, "name", None) for need in parse_list("needs", needs)]
     if not all(isinstance(name, str) for name in names):
         raise InterlockError(f"needs = {needs!r} is not allowed; allowed is a list of tasks or of their names")

@@ -29,7 +29,11 @@ PLAIN_WORK = Work(task="")
 
 
 def read_part(part: Any) -> WorkstreamTask:
-    """Returns what somebody gave as a task of a workstream. Raises InterlockError."""
+    """Returns what somebody gave as a task of a workstream.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     match part:
         case WorkstreamTask():
             return part
@@ -51,7 +55,11 @@ def name_check(check: Work | Approval) -> str:
 
 
 def check_part(app: "App", called: str, make: Callable[[], Work]) -> Work:
-    """Returns the work of a part, if it could ever be run. Raises InterlockError, which says how the part is called."""
+    """Returns the work of a part, if it could ever be run.
+
+    Raises:
+        InterlockError: the text says how the part is called.
+    """
     try:
         work = make()
         check_work(app.lifecycles, work, app.registry.hooks)
@@ -96,7 +104,11 @@ def encode_input(part: WorkstreamTask, arguments: Mapping[str, Any]) -> str:
 
 
 def make_check(check: Any) -> Work:
-    """Makes the work of a check, of a task or of a whole workstream. Raises InterlockError."""
+    """Makes the work of a check, of a task or of a whole workstream.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     match check:
         case Work():
             return check
@@ -145,7 +157,11 @@ def encode_options(options: Mapping[str, Any]) -> str | None:
 
 
 def send_pages(app: "App", unit: int, pages: Iterable[Sequence[Work]], actor: str) -> Steps[list[Submitted]]:
-    """Adds tasks to a workstream, page by page. Returns the answers for all of them. Raises InterlockError."""
+    """Adds tasks to a workstream, page by page. Returns the answers for all of them.
+
+    Raises:
+        InterlockError: something was refused; the pages before it stay.
+    """
     made: list[Submitted] = []
     for page in pages:
         works = tuple(msgspec.structs.replace(work, parent=unit) for work in page)

@@ -119,7 +119,11 @@ class Workstream:
         return WorkstreamRun(self.app, made.unit, created=made.created, lifecycle=WORKSTREAM)
 
     def make_works(self, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Work, list[Work]]:
-        """Makes the works of a workstream and of its tasks with these arguments. Raises InterlockError."""
+        """Makes the works of a workstream and of its tasks with these arguments.
+
+        Raises:
+            InterlockError: it is not allowed; the text says what is.
+        """
         fields, arguments = dict(options), dict(arguments)
         ref = take_ref(self, arguments)
         fields["labels"] = msgspec.json.encode(fields.get("labels", {})).decode()

@@ -63,7 +63,11 @@ def revoke_key(tx: UnitOfWork, command: RevokeKey) -> Issued:
 
 
 def find_key(tx: UnitOfWork, command: RotateKey | RevokeKey) -> Key:
-    """The key's row, locked. Raises Unknown."""
+    """The key's row, locked.
+
+    Raises:
+        Unknown: there is none.
+    """
     row = lock_key(tx, command.tenant, command.key)
     if row is None:
         raise Unknown(f"tenant {command.tenant} has no {format_id(KIND, command.key)}")

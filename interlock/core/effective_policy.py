@@ -20,7 +20,11 @@ NO_BACKOFF = Backoff(base_us=0)
 
 
 def policy_of(body: Body) -> Policy:
-    """What a unit says of itself. Raises Corrupt."""
+    """What a unit says of itself.
+
+    Raises:
+        Corrupt: what is stored cannot be read.
+    """
     try:
         return policy_in(body.policy)
     except msgspec.MsgspecError as error:

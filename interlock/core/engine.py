@@ -229,7 +229,8 @@ class Engine:
     def read(self, question: Callable[[Connection], T], tenant: int | None = 1, seconds: float | None = None) -> T:
         """What the database says to a question that changes nothing, from one picture of one tenant (None: of all).
 
-        Raises TooSlow if it takes longer than so many seconds.
+        Raises:
+            TooSlow: it takes longer than so many seconds.
         """
         refuse_fork(self.process)
         tenants = () if tenant is None else (tenant,)
@@ -245,7 +246,11 @@ class Engine:
         return self.read(lambda connection: view(connection, tenant, *args, **kwargs), tenant)
 
     def find_blobs(self, *, worker: bool = False) -> BlobStore:
-        """Returns where this database keeps large bytes. Raises NoBlobs if it has no place for them."""
+        """Returns where this database keeps large bytes.
+
+        Raises:
+            NoBlobs: it has no place for them.
+        """
         if self.reader.blobs is None:
             raise NoBlobs(NO_FOLDER)
         return self.reader.blobs

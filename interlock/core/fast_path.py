@@ -131,7 +131,11 @@ def make_grant(tx: UnitOfWork, name: str, state: str) -> PlainGrant | None:
 
 
 def make_end(tx: UnitOfWork, name: str, state: str, lease: str, *, starts: bool) -> PlainEnd | None:
-    """How units succeed that are in this state under a lease in that state. Raises Refused if they cannot."""
+    """How units succeed that are in this state under a lease in that state.
+
+    Raises:
+        Refused: they cannot.
+    """
     lifecycle, leases = tx.lifecycles.get(name), tx.lease_lifecycle
     if lifecycle is None:
         return None

@@ -41,7 +41,11 @@ def hash_secret(lease: str) -> str:
 
 
 def refuse_other_nonce(command: Claim, nonce_hash: str | None) -> None:
-    """A claim is repeated by whoever made it: its leases are made from its own nonce. Raises InterlockError."""
+    """A claim is repeated by whoever made it: its leases are made from its own nonce.
+
+    Raises:
+        InterlockError: it was made with another nonce.
+    """
     if hash_nonce(command.nonce) != nonce_hash:
         raise InterlockError(
             f"the claim '{command.key}' was made with another nonce: repeat it with its own, or give this another key"

@@ -46,7 +46,11 @@ def check_result(result: str) -> None:
 
 
 def check_cost(cost: float) -> None:
-    """Check what an attempt cost. Raises InterlockError."""
+    """Check what an attempt cost.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if not 0 <= cost <= COST_MAX:  # nor what is no number
         raise InterlockError(f"cost = {cost} is not allowed; allowed is 0 to {COST_MAX}")
 

@@ -142,7 +142,11 @@ def add_place(tx: UnitOfWork, parent: Unit, name: str, unit: int) -> NamedPlace:
 
 
 def refuse_other_work(tx: UnitOfWork, work: Work, parent: Unit, child: Unit) -> None:
-    """A name stands for one piece of work. Raises InterlockError if the child that has it is another."""
+    """A name stands for one piece of work.
+
+    Raises:
+        InterlockError: the child that has it is another.
+    """
     body, name = tx.body(child), work.step or work.ref
     if (body.task, body.input) != (work.task, work.input):
         what = f"task '{body.task}'" if body.task != work.task else "another input"

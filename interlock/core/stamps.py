@@ -18,7 +18,11 @@ class Stamp(msgspec.Struct, frozen=True):
 
 
 def make_stamp(command: Command[Any]) -> Stamp:
-    """Who sends a command, and why. Raises InterlockError if a text cannot be kept."""
+    """Who sends a command, and why.
+
+    Raises:
+        InterlockError: a text cannot be kept.
+    """
     for name in ("actor", "reason", "cause"):
         check_text(name, getattr(command, name))
     return Stamp(command.actor, command.reason, command.cause, command.vouched_by)

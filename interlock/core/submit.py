@@ -131,7 +131,11 @@ def load_named(tx: UnitOfWork, works: Sequence[Work]) -> None:
 
 
 def complete_work(tx: UnitOfWork, works: Sequence[Work]) -> tuple[Work, ...]:
-    """Works with what plugins know of their tasks. Raises InterlockError if one of them may not be made."""
+    """Works with what plugins know of their tasks.
+
+    Raises:
+        InterlockError: one of them may not be made.
+    """
     for hook in tx.hooks.complete_work:
         works = hook(tx, works)
     return tuple(works)
@@ -246,7 +250,11 @@ def make_answer(unit: Unit, command: Submit, created: bool = True, replaced: boo
 
 
 def find_parent(tx: UnitOfWork, work: Work, refs: dict[str, int]) -> Unit | None:
-    """The parent that work names, locked. Raises Unknown."""
+    """The parent that work names, locked.
+
+    Raises:
+        Unknown: there is none.
+    """
     if work.parent is None:
         return None
     return tx.unit(refs[work.parent] if isinstance(work.parent, str) else work.parent)
@@ -367,7 +375,11 @@ def refuse_second_child(tx: UnitOfWork, parent: Unit) -> None:
 
 
 def lock_needs(tx: UnitOfWork, work: Work, parent: Unit | None, refs: dict[str, int]) -> list[Prerequisite]:
-    """What must succeed or end first: units, locked, and ids of those that are yet to come. Raises Unknown."""
+    """What must succeed or end first: units, locked, and ids of those that are yet to come.
+
+    Raises:
+        Unknown: there is none.
+    """
     if not (work.needs or work.after or work.needs_end or work.after_end):
         return []
     ids = needs_of_work(tx, work, parent, refs)

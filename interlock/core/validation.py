@@ -173,7 +173,11 @@ def check_work(lifecycles: Mapping[str, Lifecycle], work: Work, hooks: Hooks) ->
 
 
 def check_clocks(work: Work, lifecycle: Lifecycle) -> None:
-    """A run is given no clock that none of its states has: it would never strike. Raises InterlockError."""
+    """A run is given no clock that none of its states has: it would never strike.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     for name in CLOCKS:
         of_work = Policy(**{name: getattr(work, name)})
         if getattr(work, name) and not any(timing.own_limit(lifecycle, state, of_work) for state in lifecycle.states):
@@ -183,7 +187,11 @@ def check_clocks(work: Work, lifecycle: Lifecycle) -> None:
 
 
 def check_options_known(work: Work, kinds: Mapping[str, type]) -> None:
-    """Every option is one that a plugin knows, and is what the plugin says. Raises InterlockError."""
+    """Every option is one that a plugin knows, and is what the plugin says.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if work.options is None:
         return
     check_json("options", work.options)

@@ -40,7 +40,11 @@ class CannotProceed(Exception):
 
 
 def ask_each(units: Iterable[Unit], question: Callable[[Unit], T]) -> list[T]:
-    """What each unit says to a question that changes nothing. Raises CannotProceed, with every unit that fails."""
+    """What each unit says to a question that changes nothing.
+
+    Raises:
+        CannotProceed: it has every unit that fails.
+    """
     answers: list[T] = []
     failures: dict[int, Exception] = {}
     for unit in units:
@@ -56,7 +60,11 @@ def ask_each(units: Iterable[Unit], question: Callable[[Unit], T]) -> list[T]:
 
 
 def move_each(units: Iterable[Unit], move: Callable[[Unit], None]) -> None:
-    """Each unit has moved. Raises CannotProceed with the first that fails: others may fail for its sake."""
+    """Each unit has moved.
+
+    Raises:
+        CannotProceed: it has the first that fails: others may fail because of it.
+    """
     for unit in units:
         try:
             move(unit)

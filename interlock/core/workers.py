@@ -142,7 +142,11 @@ def read_unlocked(tx: UnitOfWork, holder: int, key: str) -> WorkerRow | None:
 
 
 def mark_claim(tx: UnitOfWork, worker: WorkerRow, mark: ClaimMark) -> None:
-    """The worker holds more; with the first one it is busy. Raises Contended if it has claimed elsewhere meanwhile."""
+    """The worker holds more; with the first one it is busy.
+
+    Raises:
+        Contended: it has claimed elsewhere meanwhile.
+    """
     if worker.claim_key != mark.before or worker.draining or worker.holding + mark.units > worker.capacity:
         raise Contended(f"worker {worker.name} is no longer what it was when this claim began")
     tx.change(worker)

@@ -56,7 +56,11 @@ VERBS = (CANCEL, REQUEUE, REQUEUE_DEAD)
 
 
 def make_body(verb: BulkVerb, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Returns the body of the request that a page sends. Raises ApiError if nothing is chosen."""
+    """Returns the body of the request that a page sends.
+
+    Raises:
+        ApiError: nothing is chosen.
+    """
     given = dict(pairs)
     filters: dict[str, Any] = {name: value for name, value in pairs if name in verb.fields and name not in MANY}
     filters |= {name: values for name in MANY if (values := [value for field, value in pairs if field == name])}
@@ -104,7 +108,10 @@ async def preview_dead_letters(request: PageRequest) -> dict[str, Any]:
 async def preview(request: PageRequest, verb: BulkVerb) -> dict[str, Any]:
     """Shows how many are meant, in which groups, what is left out, the oldest, and what will become of them.
 
-    What is wrong with the choice is said in place. Raises ApiError for a key that may not read.
+    What is wrong with the choice is said in place.
+
+    Raises:
+        ApiError: a key that may not read.
     """
     require_scope(request.caller, "read")
     shown: dict[str, Any] = {"verb": verb, "wrong": "", "fields": [], "counted": None}
@@ -203,7 +210,11 @@ def count_rooms(workers: Iterable[Mapping[str, Any]]) -> Counter[str]:
 
 
 async def confirm(verb: BulkVerb, request: PageRequest, form: Mapping[str, str]) -> Response[Any]:
-    """Does what was shown, once, and shows what came of it. Raises ApiError if that is out of date."""
+    """Does what was shown, once, and shows what came of it.
+
+    Raises:
+        ApiError: that is out of date.
+    """
     token = form.get("confirm", "")
     if not token:
         raise ApiError(400, "confirm is missing; look at the preview, and send its form")
@@ -229,7 +240,11 @@ async def carry_out(verb: BulkVerb, request: PageRequest, form: Mapping[str, str
 
 
 def read_groups(text: str) -> dict[str, int]:
-    """Returns the groups that a form was made with. Raises ApiError for what no form of ours has."""
+    """Returns the groups that a form was made with.
+
+    Raises:
+        ApiError: what no form of ours has.
+    """
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, int])
     except msgspec.MsgspecError:

@@ -107,7 +107,11 @@ def read_job_rows(
 
 
 async def find_job(request: PageRequest) -> int:
-    """Returns the job that the path names. Raises ApiError for one that was archived: it says in which file."""
+    """Returns the job that the path names.
+
+    Raises:
+        ApiError: one that was archived: it says in which file.
+    """
     try:
         return await request.find_unit()
     except Unknown:
@@ -139,7 +143,11 @@ async def ask_why(request: PageRequest, unit: int) -> Why | None:
 
 
 def find_lifecycle(request: PageRequest, detail: Mapping[str, Any]) -> Lifecycle:
-    """Returns the lifecycle of a job. Raises ApiError if this server was started without it."""
+    """Returns the lifecycle of a job.
+
+    Raises:
+        ApiError: this server was started without it.
+    """
     lifecycle = request.site.server.app.lifecycles.get(detail["lifecycle"])
     if lifecycle is None:
         raise ApiError(409, f"this server does not know the lifecycle '{detail['lifecycle']}'; start it with its file")
@@ -208,7 +216,11 @@ def find_own_numbers(detail: Mapping[str, Any]) -> list[str]:
 
 
 def read_number(request: PageRequest, name: str, least: int, most: int) -> int:
-    """Returns a number of the URL, or the greatest. Raises ApiError."""
+    """Returns a number of the URL, or the greatest.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     text = request.query.get(name)
     if text is None:
         return most

@@ -76,7 +76,11 @@ class PublicUrl(msgspec.Struct, frozen=True):
 
 
 def parse_public_url(text: str) -> PublicUrl:
-    """Returns where people reach the pages. Raises InterlockError for what is no such URL."""
+    """Returns where people reach the pages.
+
+    Raises:
+        InterlockError: it is no such URL.
+    """
     try:
         parts = urlsplit(text)
         right = (
@@ -172,7 +176,11 @@ class PageRequest:
         self, operation: Operation, query: Sequence[tuple[str, str]], headers: Mapping[str, str],
         parameters: Mapping[str, str],
     ) -> Request:  # fmt: skip
-        """Returns a request to an operation in the name of the key. Raises ApiError if the key lacks its scope."""
+        """Returns a request to an operation in the name of the key.
+
+        Raises:
+            ApiError: the key lacks its scope.
+        """
         if operation.scope is not None:
             require_scope(self.caller, operation.scope)
         request = Request(self.site.server, self.caller, parameters, headers, self.check_access)
@@ -183,12 +191,20 @@ class PageRequest:
     async def read(
         self, view: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:  # fmt: skip
-        """Reads a view of the key's tenant within the time that a page has. Raises TooSlow."""
+        """Reads a view of the key's tenant within the time that a page has.
+
+        Raises:
+            TooSlow: the view took longer.
+        """
         request = Request(self.site.server, self.caller, {}, {}, self.check_access)
         return await request.read(view, *args, **kwargs)
 
     async def find_unit(self) -> int:
-        """Returns the unit that the path of the page names. Raises Unknown."""
+        """Returns the unit that the path of the page names.
+
+        Raises:
+            Unknown: there is none.
+        """
         return await Request(self.site.server, self.caller, self.path, {}, self.check_access).find_unit()
 
     async def send(self, command: Command[Any]) -> Any:
@@ -202,7 +218,11 @@ class PageRequest:
 
 
 def convert_body(operation: Operation, body: Mapping[str, Any]) -> Any:
-    """Returns the body of an operation. Raises ApiError for a value that is not allowed."""
+    """Returns the body of an operation.
+
+    Raises:
+        ApiError: a value that is not allowed.
+    """
     try:
         converted = msgspec.convert(body, operation.body, strict=False)
     except msgspec.ValidationError as error:
@@ -381,7 +401,11 @@ class Site:
         return finish(response, http_request, f"{UI}{action.path}", began, session)
 
     async def read_own_form(self, http_request: HttpRequest) -> tuple[Session, dict[str, str]]:
-        """Returns the session that a form is sent by, and its fields. Raises ApiError for a form of another session."""
+        """Returns the session that a form is sent by, and its fields.
+
+        Raises:
+            ApiError: a form of another session.
+        """
         session = await self.find_session(http_request)
         if session is None:
             raise ApiError(401, "the session has ended; sign in again")
@@ -453,7 +477,11 @@ def read_pairs(http_request: HttpRequest) -> list[tuple[str, str]]:
 
 
 async def read_form(http_request: HttpRequest) -> list[tuple[str, str]]:
-    """Returns the fields of a form. Raises ApiError."""
+    """Returns the fields of a form.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     media = http_request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/x-www-form-urlencoded":
         raise ApiError(415, "a form is wanted, as a page sends it")

@@ -71,7 +71,11 @@ async def show_run(request: PageRequest) -> dict[str, Any]:
 
 
 def find_place(request: PageRequest, history: TreeHistory) -> Slider:
-    """Returns where the URL says to look: at an event of the tree, or a version of the run itself. Raises ApiError."""
+    """Returns where the URL says to look: at an event of the tree, or a version of the run itself.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     most = len(history.events)
     if "version" in request.query and "event" not in request.query:
         own = [place for place, event in enumerate(history.events, 1) if event.unit == history.top]
@@ -82,7 +86,11 @@ def find_place(request: PageRequest, history: TreeHistory) -> Slider:
 
 
 def describe_tree(request: PageRequest, history: TreeHistory, tree: TreeSnapshot, count: int) -> dict[str, Any]:
-    """Returns the panels that show all below a run. Raises ApiError for a wrong word of the URL."""
+    """Returns the panels that show all below a run.
+
+    Raises:
+        ApiError: a wrong word of the URL.
+    """
     view = request.query.get("view", "graph" if len(tree.nodes) <= GRAPH_MAX else "tree")
     gaps = request.query.get("gaps", "shown")
     if view not in VIEWS:

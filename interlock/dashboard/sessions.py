@@ -75,7 +75,11 @@ def make_signed(purpose: str, tenant: int, key: int, seal: str, seconds: int) ->
 
 
 def make_link_token(key: str) -> str:
-    """Returns the token of a link that signs in with a key, given as its owner keeps it. Raises ValueError."""
+    """Returns the token of a link that signs in with a key, given as its owner keeps it.
+
+    Raises:
+        ValueError: it is no key.
+    """
     parts = read_key(key)
     if parts is None:
         raise ValueError("this is no key")

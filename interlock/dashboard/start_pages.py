@@ -126,7 +126,11 @@ def list_run_fields(
 
 
 def parse_field(field: Field, typed: str) -> Any:
-    """Returns what was typed into a field, UNSET if nothing was. Raises ApiError that says what is allowed."""
+    """Returns what was typed into a field, UNSET if nothing was.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     text = typed if "text" in field.kinds else typed.strip()
     if not text:
         if not field.required:
@@ -142,7 +146,11 @@ def parse_field(field: Field, typed: str) -> Any:
 
 
 def parse_value(field: Field, text: str) -> Any:
-    """Returns a value of one of the kinds that a field takes; text only if it is nothing else. Raises ApiError."""
+    """Returns a value of one of the kinds that a field takes; text only if it is nothing else.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     kinds, plain = field.kinds, text.strip()
     if "integer" in kinds and INTEGER.fullmatch(plain):
         return int(plain)
@@ -188,7 +196,11 @@ def check_fields(fields: Sequence[Field], typed: Mapping[str, str]) -> tuple[dic
 
 
 def parse_input(text: str) -> Any:
-    """Returns what was typed as JSON. Raises ApiError."""
+    """Returns what was typed as JSON.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -237,7 +249,11 @@ async def show_start(request: PageRequest) -> dict[str, Any]:
 
 
 def read_target(query: Mapping[str, str]) -> tuple[str, str]:
-    """Returns what is to be started: task or workflow, and its name. Raises ApiError."""
+    """Returns what is to be started: task or workflow, and its name.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     named = [(kind, query[kind]) for kind in ("task", "workflow") if query.get(kind)]
     if len(named) != 1:
         raise ApiError(400, "name a task or a workflow to start: ?task=NAME or ?workflow=NAME")
@@ -245,7 +261,11 @@ def read_target(query: Mapping[str, str]) -> tuple[str, str]:
 
 
 async def read_earlier(request: PageRequest) -> dict[str, Any] | None:
-    """Returns the job whose input the form begins with, if the URL names one. Raises ApiError."""
+    """Returns the job whose input the form begins with, if the URL names one.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     if not request.query.get("again"):
         return None
     job: dict[str, Any] = await request.ask("GET", "/v1/jobs/{id}", parameters={"id": request.query["again"]})
@@ -277,7 +297,11 @@ async def read_fields(
 
 
 async def start(request: PageRequest, form: Mapping[str, str]) -> str:
-    """Starts a job or a run with what was typed, once per form. Returns the path of its page. Raises ApiError."""
+    """Starts a job or a run with what was typed, once per form. Returns the path of its page.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     request.pairs = list(form.items())
     kind, name = read_target(form)
     earlier = await read_earlier(request)

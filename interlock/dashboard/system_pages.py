@@ -23,7 +23,11 @@ async def show_lifecycles(request: PageRequest) -> dict[str, Any]:
 
 
 async def show_lifecycle(request: PageRequest) -> dict[str, Any]:
-    """Shows a lifecycle: its drawing, its states and its transitions. Raises ApiError."""
+    """Shows a lifecycle: its drawing, its states and its transitions.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     lifecycle = request.site.server.app.lifecycles.get(request.path["name"])
     if lifecycle is None:
         raise ApiError(404, "there is no such lifecycle")

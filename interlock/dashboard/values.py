@@ -51,7 +51,11 @@ def read_folded_detail(
 
 
 async def show_value(request: PageRequest) -> dict[str, str]:
-    """Shows the whole input or result of a job as it is kept. Raises ApiError."""
+    """Shows the whole input or result of a job as it is kept.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     name = request.page.rpartition("/")[2]
     text = await request.read(read_value_text, await request.find_unit(), name)
     if text is None:

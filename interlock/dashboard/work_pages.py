@@ -33,7 +33,11 @@ NO_WORDS = ("reject", "cancel", "invalid")  # that say no
 
 
 async def show_inbox(request: PageRequest) -> dict[str, Any]:
-    """Shows what waits for a person: the soonest due first, then the oldest. Raises ApiError."""
+    """Shows what waits for a person: the soonest due first, then the oldest.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     query = request.make_request(
         request.site.operations["GET", "/v1/inbox"], [pair for pair in request.pairs if pair[0] != "row"], {}, {}
     ).query

@@ -159,7 +159,11 @@ def run_git_program(
     settings: Mapping[str, str] | None = None, protocol: str | None = None, stdin: bytes = b"",
     seconds: float = SECONDS, finishes: bool = False,
 ) -> GitResult:  # fmt: skip
-    """Runs git by its path, whatever its exit code is. Raises GitError if it took too long or wrote too much."""
+    """Runs git by its path, whatever its exit code is.
+
+    Raises:
+        GitError: it took too long or wrote too much.
+    """
     outputs: dict[str, list[bytes]] = {"out": [], "err": [], "log": []}
     configured = [part for pair in {**SETTINGS, **(settings or {})}.items() for part in ("-c", "=".join(pair))]
     variables = {
@@ -188,7 +192,11 @@ def run_git_program(
 def run_to_its_end(
     argv: Sequence[str], directory: str | Path, environment: Mapping[str, str], stdin: bytes, seconds: float
 ) -> GitResult:
-    """Runs a command in a session of its own, which does not end with this process. Raises GitError."""
+    """Runs a command in a session of its own, which does not end with this process.
+
+    Raises:
+        GitError: git is not installed, or it failed.
+    """
     try:
         done = subprocess.run(
             argv, cwd=directory, env=environment, input=stdin, capture_output=True, timeout=seconds,
@@ -204,7 +212,10 @@ def run_reading(
 ) -> GitResult:
     """Runs git where it only reads: it starts no other program then, so no supervisor must hold a tree of them.
 
-    That takes a tenth of the processor time. Raises GitError if it took too long or wrote too much.
+    That takes a tenth of the processor time.
+
+    Raises:
+        GitError: it took too long or wrote too much.
     """
     ends_at, parts, size = time.monotonic() + seconds, list[bytes](), 0
     with tempfile.TemporaryFile() as errors, selectors.DefaultSelector() as selector:

@@ -119,7 +119,11 @@ class Repository:
     # Revisions, trees and differences.
 
     def resolve(self, revision: str) -> str:
-        """Returns the id of the commit that a revision names. Raises GitError if there is none."""
+        """Returns the id of the commit that a revision names.
+
+        Raises:
+            GitError: there is none.
+        """
         if revision in self.known:
             return revision
         commit = self.find(f"{check_revision(revision)}^{{commit}}", revision)
@@ -127,7 +131,11 @@ class Repository:
         return commit
 
     def read_tree_id(self, revision: str) -> str:
-        """Returns the id of the tree of a revision: equal ids are equal files. Raises GitError if there is none."""
+        """Returns the id of the tree of a revision: equal ids are equal files.
+
+        Raises:
+            GitError: there is none.
+        """
         return self.find(f"{check_revision(revision)}^{{tree}}", revision)
 
     def find(self, expression: str, revision: str) -> str:
@@ -137,7 +145,11 @@ class Repository:
         return result.text
 
     def read_file(self, revision: str, path: str) -> bytes:
-        """Returns the bytes of a file in a revision. Raises GitError if there is none."""
+        """Returns the bytes of a file in a revision.
+
+        Raises:
+            GitError: there is none.
+        """
         commit = self.resolve(revision)
         result = self.git("cat-file", "blob", f"{commit}:{check_path(path)}", accepted=(0, 128))
         if result.code:
@@ -177,7 +189,11 @@ class Repository:
             raise BranchMoved(f"branch '{branch}' was moved meanwhile: {result.err.strip()}")
 
     def delete_branch(self, branch: str, old: str) -> None:
-        """Deletes a branch that is still at a commit. Raises BranchMoved if it is not."""
+        """Deletes a branch that is still at a commit.
+
+        Raises:
+            BranchMoved: it is not.
+        """
         check_branch_name(branch)
         if where := self.find_checkout(branch):
             raise GitError(f"branch '{branch}' is checked out in '{where.path}'; it is not deleted")
@@ -242,7 +258,12 @@ class Repository:
         return MergeOutcome(None, tree, tuple(dict.fromkeys(files)) if result.code else ())
 
     def follow(self, checkout: Worktree, branch: str, commit: str, old: str) -> None:
-        """Moves a branch where it is checked out, with its files. Raises BranchMoved or LocalChanges."""
+        """Moves a branch where it is checked out, with its files.
+
+        Raises:
+            BranchMoved: somebody else has moved it meanwhile.
+            LocalChanges: changes of files that are not committed would be lost.
+        """
         words = ("merge", "--ff-only", "--quiet", commit)
         result = self.git_in(checkout.path, *words, accepted=(0, 1, 128), finishes=True)
         if result.code and "would be overwritten" in result.err:
@@ -391,7 +412,11 @@ class Repository:
         )  # fmt: skip
 
     def find_worktree_folder(self, path: str | Path) -> str:
-        """Returns where the repository keeps the index and the HEAD of a worktree. Raises GitError."""
+        """Returns where the repository keeps the index and the HEAD of a worktree.
+
+        Raises:
+            GitError: the folder is no worktree of it.
+        """
         place = os.path.realpath(path)
         if os.path.isdir(place) and place == os.path.dirname(self.folder) and os.path.basename(self.folder) == ".git":
             return self.folder
@@ -424,7 +449,11 @@ class Repository:
 
 
 def check_revision(revision: str) -> str:
-    """Returns a revision that git takes for nothing else. Raises InterlockError."""
+    """Returns a revision that git takes for nothing else.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if not isinstance(revision, str) or not WORD.fullmatch(revision) or revision.startswith("-"):
         allowed = "a branch, a tag or the id of a commit, which does not begin with -"
         raise InterlockError(f"the revision {revision!r} is not allowed; allowed is {allowed}")
@@ -434,7 +463,11 @@ def check_revision(revision: str) -> str:
 
 
 def check_branch_name(branch: str) -> str:
-    """Returns the name of a branch. Raises InterlockError."""
+    """Returns the name of a branch.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if (
         not isinstance(branch, str) or not WORD.fullmatch(branch) or len(branch) > REVISION_MAX
         or branch.startswith(("-", "/")) or branch.endswith(("/", ".", ".lock")) or branch in ("@", "HEAD")
@@ -446,7 +479,11 @@ def check_branch_name(branch: str) -> str:
 
 
 def check_path(path: str) -> str:
-    """Returns the path of a file in a revision. Raises InterlockError."""
+    """Returns the path of a file in a revision.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if not isinstance(path, str) or not path or "\0" in path or path.startswith("/") or ".." in path.split("/"):
         raise InterlockError(f"the path {path!r} is not allowed; allowed is one below the root of the repository")
     return path

@@ -46,7 +46,11 @@ def parse_amount(name: str, amount: float) -> int:
 
 
 def parse_caps(given: Mapping[str, float | GivenCap]) -> dict[str, Cap]:
-    """Caps as people write them: a number is a hard one. Raises InterlockError."""
+    """Caps as people write them: a number is a hard one.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     caps = {}
     for name, amount in given.items():
         limits = amount if isinstance(amount, GivenCap) else GivenCap(hard=amount)

@@ -10,7 +10,11 @@ _PART = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 
 
 def microseconds(text: str) -> int:
-    """The duration that `text` names. Raises ValueError, which says what is allowed."""
+    """The duration that `text` names.
+
+    Raises:
+        ValueError: it is not allowed; the text says what is.
+    """
     parts = _PART.findall(text)
     if not parts or _PART.sub("", text).strip():
         raise ValueError(f"{text[:40]!r} is not a duration; allowed is {ALLOWED}")

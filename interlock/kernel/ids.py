@@ -16,7 +16,11 @@ def format_id(lifecycle: str, unit: int) -> str:
 
 
 def parse_id(text: str) -> int:
-    """The unit that somebody means: by its whole id, or by its last word. Raises Unknown."""
+    """The unit that somebody means: by its whole id, or by its last word.
+
+    Raises:
+        Unknown: there is none.
+    """
     word = text.strip().lower().rpartition("_")[2].translate(MISREAD)
     if not word or len(word) > 13 or any(character not in ALPHABET for character in word):
         raise Unknown(f"'{text}' is no id; one looks like job_4r1")

@@ -151,7 +151,11 @@ class Paths:
         return self.find(lifecycle, source, lease, both)
 
     def find(self, lifecycle: str, source: str, lease: str | None, steps: tuple[Step, ...]) -> Path:
-        """The path of a unit that is in `source`, under a lease in that state. Raises Refused if it is not listed."""
+        """The path of a unit that is in `source`, under a lease in that state.
+
+        Raises:
+            Refused: it is not listed.
+        """
         key = lifecycle, source, lease, steps
         path = self.known.get(key)
         if path is None:

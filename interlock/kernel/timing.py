@@ -33,7 +33,11 @@ def spread(unit: int, attempt: int) -> float:
 
 
 def check_lease_terms(terms: LeaseRules, own: Policy) -> tuple[int, int]:
-    """For how long a unit is leased, and how often its holder must be heard (0: never). Raises InterlockError."""
+    """For how long a unit is leased, and how often its holder must be heard (0: never).
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     ttl_us, beat_us = compute_ttl_us(terms, own), 0 if own.silent else own.beat_us or terms.beat_us
     if own.silent and terms.silent_max_us is None:
         raise InterlockError("silent work is not allowed here: its worker must send heartbeats")
@@ -71,7 +75,11 @@ def granted_terms(terms: LeaseRules, own: Policy) -> tuple[int, int]:
 
 
 def check_duration(name: str, number: int, least: int, most: int) -> None:
-    """A length of time within its bounds, all in microseconds. Raises InterlockError."""
+    """A length of time within its bounds, all in microseconds.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if not least <= number <= most:
         raise InterlockError(f"{name} = {format_us(number)} is not allowed; {format_us(least)} to {format_us(most)} is")
 

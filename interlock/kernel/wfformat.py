@@ -101,7 +101,11 @@ def list_objects(above: Mapping[str, Any], path: str) -> Iterator[tuple[str, dic
 
 
 def name_tasks(rows: Rows, *, by_id: bool) -> list[str]:
-    """What tasks are called: by their ids, or before there were any by their names. Raises InterlockError."""
+    """What tasks are called: by their ids, or before there were any by their names.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     field = "id" if by_id else "name"
     keys, paths = [], dict[str, str]()
     for path, row in rows:
@@ -114,7 +118,11 @@ def name_tasks(rows: Rows, *, by_id: bool) -> list[str]:
 
 
 def read_needs(rows: Rows, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """By task: what it needs, told by either end. Raises InterlockError."""
+    """By task: what it needs, told by either end.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     known: dict[str, str] = {key: key for key in keys}
     for (_, row), key in zip(rows, keys, strict=True):
         if isinstance(other := row.get("id"), str):
@@ -142,7 +150,11 @@ def read_references(row: Mapping[str, Any], field: str, path: str, known: Mappin
 
 
 def read_execution(workflow: Mapping[str, Any], keys: Sequence[str]) -> dict[str, float]:
-    """By task: how long it took, in seconds. A workflow that was never executed has none. Raises InterlockError."""
+    """By task: how long it took, in seconds. A workflow that was never executed has none.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if "execution" not in workflow:
         return {}
     known = set(keys)
@@ -172,7 +184,11 @@ def scale_seconds(seconds: float, scale: float) -> int:
 
 
 def read_object(above: Mapping[str, Any], field: str, path: str) -> dict[str, Any]:
-    """A member that is an object. Raises InterlockError."""
+    """A member that is an object.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     value = above.get(field)
     if not isinstance(value, dict):
         raise InterlockError(f"{path}{field} is {describe_value(value)}; allowed is an object")
@@ -180,7 +196,11 @@ def read_object(above: Mapping[str, Any], field: str, path: str) -> dict[str, An
 
 
 def read_name(above: Mapping[str, Any], field: str, path: str) -> str:
-    """A text that names something. Raises InterlockError."""
+    """A text that names something.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     value = above.get(field)
     if not isinstance(value, str) or not 0 < len(value) <= NAME_MAX or "\0" in value:
         raise InterlockError(f"{path}{field} is {describe_value(value)}; allowed is text of 1 to {NAME_MAX} characters")

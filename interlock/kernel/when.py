@@ -26,7 +26,11 @@ WORDS = {"true": True, "false": False, "null": None}
 
 @lru_cache(maxsize=1024)
 def parse_condition(text: str) -> ast.expr:
-    """A condition that may be asked. Raises InterlockError, which says what is allowed."""
+    """A condition that may be asked.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     try:
         if len(text) > TEXT_MAX:
             raise ValueError(f"it has {len(text)} characters, and {TEXT_MAX} are allowed")

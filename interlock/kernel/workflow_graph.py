@@ -28,7 +28,11 @@ class Template(Row):
 
 
 def refuse_odd(template: str, steps: Sequence[Work]) -> None:
-    """Every step has a name of its own and needs steps of the same template, in no circle. Raises InterlockError."""
+    """Every step has a name of its own and needs steps of the same template, in no circle.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if not 0 < len(steps) <= STEPS_MAX:
         raise InterlockError(f"template '{template}' has {len(steps)} steps; allowed are 1 to {STEPS_MAX}")
     if not all(step.ref for step in steps):
@@ -62,9 +66,12 @@ def has_all_names(work: Work) -> bool:
 
 
 def order_of(works: Sequence[Work], is_whole: Callable[[Work], bool] = has_all_names) -> list[int]:
-    """The places of these works, each behind its parent and behind those that it needs. Raises InterlockError.
+    """The places of these works, each behind its parent and behind those that it needs.
 
     Work for which `is_whole` is false may also need names that are not among these works.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
     """
     refs: dict[str, int] = {}
     for place, work in enumerate(works):
@@ -83,7 +90,11 @@ def order_of(works: Sequence[Work], is_whole: Callable[[Work], bool] = has_all_n
 
 
 def refuse_cycle(needs: Iterable[tuple[str, str]]) -> None:
-    """Pairs of a name and the name that it needs are in no circle. Raises InterlockError, which names one in order."""
+    """Pairs of a name and the name that it needs are in no circle.
+
+    Raises:
+        InterlockError: the text names one in order.
+    """
     if names := cycle(needs):
         raise InterlockError(f"a circle of needs: {join_names(names, ' needs ')}; none of them could ever begin")
 

@@ -98,7 +98,12 @@ class FileTable(Table):
 
 
 def load(path: Path) -> Lifecycle:
-    """The lifecycle in a file. Raises BadLifecycle with every fault, each naming the file, or Unknown."""
+    """The lifecycle in a file.
+
+    Raises:
+        BadLifecycle: it has faults; the text lists all of them, each with the file.
+        Unknown: there is no such file.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:

@@ -68,7 +68,11 @@ class Masker:
 
 
 def mask(data: bytes, secrets: Iterable[str | bytes]) -> bytes:
-    """Returns bytes with secrets masked. Raises InterlockError for a secret that is too short to be masked."""
+    """Returns bytes with secrets masked.
+
+    Raises:
+        InterlockError: a secret that is too short to be masked.
+    """
     masker = Masker(secrets)
     return masker.feed(data) + masker.flush()
 

@@ -138,7 +138,12 @@ class ProcessRun:
     unread: bytes = b""
 
     def watch(self, pipes: Mapping[str, int]) -> ProcessEnd:
-        """Waits until nothing of the tree is left. Raises PermanentError or TransientError."""
+        """Waits until nothing of the tree is left.
+
+        Raises:
+            PermanentError: the command was not started, and never can be.
+            TransientError: nobody knows how it ended.
+        """
         ends_at = None if self.limits.seconds is None else time.monotonic() + self.limits.seconds
         for name, pipe in pipes.items():
             os.set_blocking(pipe, False)
@@ -345,7 +350,11 @@ async def arun(argv: Sequence[str], *, stop: Callable[[], bool] = never_stop, **
 
 
 def check_words(what: str, words: Iterable[str]) -> list[str]:
-    """Returns words that a program can be started with. Raises InterlockError."""
+    """Returns words that a program can be started with.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if isinstance(words, str | bytes):
         raise InterlockError(f"{what} is a list of words, not one text; a shell takes a text: ['sh', '-c', text]")
     listed = list(words)
@@ -356,7 +365,11 @@ def check_words(what: str, words: Iterable[str]) -> list[str]:
 
 
 def check_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns an environment that a program can be started with. Raises InterlockError."""
+    """Returns an environment that a program can be started with.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     for name, value in environment.items():
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
             raise InterlockError(f"environment: the name {name!r} is not allowed; allowed is text without = and NUL")

@@ -24,7 +24,11 @@ class ActingPerson(msgspec.Struct, frozen=True):
 
 
 def resolve_actor(caller: Caller, name: str | None, roles: tuple[str, ...] = ()) -> ActingPerson:
-    """Who a request of this caller acts for. Raises ApiError for somebody else, if the key may not vouch."""
+    """Who a request of this caller acts for.
+
+    Raises:
+        ApiError: somebody else, if the key may not vouch.
+    """
     own = name in (None, "", LOCAL, caller.name)
     strange = [role for role in roles if role not in caller.roles]
     if own and not strange:
@@ -37,7 +41,11 @@ def resolve_actor(caller: Caller, name: str | None, roles: tuple[str, ...] = ())
 
 
 def actor_fields(caller: Caller, command: Command[Any]) -> dict[str, Any]:
-    """The fields of a command that say who acts, as they are true. Raises ApiError."""
+    """The fields of a command that say who acts, as they are true.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     if isinstance(command, Vote):
         if command.actor not in (LOCAL, command.voter):
             raise ApiError(

@@ -71,7 +71,11 @@ class KeyCache:
         self.loads: dict[tuple[int, int], asyncio.Task[CachedKey | None]] = {}  # that are on their way
 
     async def find_caller(self, header: str) -> Caller:
-        """Whose key this is. Raises ApiError, which does not say what was wrong with the key."""
+        """Whose key this is.
+
+        Raises:
+            ApiError: it does not say what was wrong with the key.
+        """
         scheme, _, text = header.partition(" ")
         if not header or scheme.lower() != "bearer":
             raise ApiError(401, MISSING, headers=ASK)

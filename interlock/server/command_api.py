@@ -138,7 +138,11 @@ def is_stale_lease(status: Any) -> bool:
 
 
 async def read_view(view: RemoteView, request: Request) -> dict[str, Any]:
-    """What a view says of this caller's tenant. Raises ApiError for what is not there."""
+    """What a view says of this caller's tenant.
+
+    Raises:
+        ApiError: it is not there.
+    """
     given = view.decode_request(request.body)
     if given.get("by") == LOCAL:
         given["by"] = request.caller.name

@@ -28,7 +28,11 @@ BULK_MOST, TOGETHER, SHOWN_MOST = 10_000, 200, 1_000  # letters of one order, at
 
 
 def make_dead_letter_filter(request: Request, filters: DeadLetterFilter) -> DeadLetterConditions:
-    """The letters that are meant. Raises InterlockError."""
+    """The letters that are meant.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     words = {name: getattr(filters, name) for name in DeadLetterFilter.__struct_fields__}
     return make_ends_filter(request.app.lifecycles, **words)
 

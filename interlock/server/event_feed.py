@@ -82,7 +82,11 @@ class EventFeed:
         self.closed = False  # nothing can be read any more
 
     def open_stream(self, key: str) -> Callable[[], None]:
-        """One stream more of a key; what is returned ends it, and may be called twice. Raises ApiError over the cap."""
+        """One stream more of a key; what is returned ends it, and may be called twice.
+
+        Raises:
+            ApiError: the key has as many open as it may.
+        """
         if self.open.get(key, 0) >= self.limit:
             text = f"this key has {self.limit} streams open, and may have no more; close one"
             raise ApiError(429, text, code="TOO_MANY_STREAMS", headers=RETRY_SOON)

@@ -40,7 +40,11 @@ class FeedQuery(Strict, frozen=True, kw_only=True):
 
 
 async def list_events(request: Request) -> Any:
-    """Returns a page, or with `Accept: text/event-stream` all that happens. Raises InterlockError for a bad cursor."""
+    """Returns a page, or with `Accept: text/event-stream` all that happens.
+
+    Raises:
+        InterlockError: a bad cursor.
+    """
     query: FeedQuery = request.query
     wanted = make_filter(request)
     if not wants_stream(request):
@@ -54,7 +58,11 @@ async def list_events(request: Request) -> Any:
 
 
 def make_filter(request: Request) -> FeedFilter:
-    """Returns the events that are meant. Raises InterlockError, which says what is allowed."""
+    """Returns the events that are meant.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     query: FeedQuery = request.query
     lifecycles = request.app.lifecycles
     return make_feed_filter(

@@ -14,7 +14,11 @@ class HistoryQuery(Strict, frozen=True, kw_only=True):
 
 
 async def show_history(request: Request) -> History:
-    """How the work of the caller's tenant went in the last hour, day or week. Raises ApiError."""
+    """How the work of the caller's tenant went in the last hour, day or week.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     name = request.query.range
     if name not in RANGES:
         raise ApiError(400, f"range = {name} is not allowed; allowed are {', '.join(RANGES)}")

@@ -54,7 +54,11 @@ async def submit(request: Request) -> Reply:
 
 
 def resolve_parent(job: JobRequest, refs: Container[str] = ()) -> int | str | None:
-    """What a job belongs to: one of the same request by its ref, or a unit by its whole id. Raises Unknown."""
+    """What a job belongs to: one of the same request by its ref, or a unit by its whole id.
+
+    Raises:
+        Unknown: there is none.
+    """
     if job.parent is None or job.parent in refs:
         return job.parent
     if "_" not in job.parent:
@@ -169,7 +173,11 @@ async def events_page(request: Request, unit: int) -> Any:
 
 
 async def job_events_page(request: Request, unit: int) -> responses.JobEventsResponse:
-    """A page of what happened to a job, in document 002's shape. Raises InterlockError for what has no such pages."""
+    """A page of what happened to a job, in document 002's shape.
+
+    Raises:
+        InterlockError: what has no such pages.
+    """
     query: EventsQuery = request.query
     lifecycle = (await request.read(read_summary, unit)).lifecycle
     if lifecycle != JOB_LIFE:

@@ -53,7 +53,11 @@ async def rotate(request: Request) -> responses.KeySecretResponse:
 
 
 async def send_with_secret(request: Request, command: CreateKey | RotateKey) -> responses.KeySecretResponse:
-    """Gives the key a secret that is made here, returned once, and kept nowhere. Raises ApiError."""
+    """Gives the key a secret that is made here, returned once, and kept nowhere.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     if request.headers.get("idempotency-key") is not None:
         raise ApiError(400, NOT_TWICE)
     await check_scopes_given(request, command)
@@ -71,7 +75,11 @@ async def revoke(request: Request) -> responses.KeyRevokedResponse:
 
 
 def parse_key_id(request: Request) -> int:
-    """Returns the key that the path names. Raises Unknown."""
+    """Returns the key that the path names.
+
+    Raises:
+        Unknown: there is none.
+    """
     text = request.path["id"]
     if not text.lower().startswith(f"{KIND}_"):
         raise Unknown(text)

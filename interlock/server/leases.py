@@ -104,7 +104,11 @@ async def release(request: Request) -> LeaseMessageResponse:
 
 
 async def read_lease(request: Request) -> LeaseRef:
-    """Returns the lease that the message names. Raises Unknown for a unit that is not there."""
+    """Returns the lease that the message names.
+
+    Raises:
+        Unknown: a unit that is not there.
+    """
     body: LeaseRequest = request.body
     return LeaseRef(unit=await request.find_unit(), fence=body.fence, lease=body.lease)
 

@@ -19,7 +19,11 @@ async def list_lifecycles(request: Request) -> responses.LifecyclesResponse:
 
 
 def find_lifecycle(request: Request) -> Lifecycle:
-    """Returns the lifecycle that the path names. Raises Unknown."""
+    """Returns the lifecycle that the path names.
+
+    Raises:
+        Unknown: there is none.
+    """
     lifecycle = request.app.lifecycles.get(request.path["name"])
     if lifecycle is None:
         raise Unknown(request.path["name"])

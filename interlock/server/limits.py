@@ -32,7 +32,11 @@ class InvalidKeyLimiter:
         self.times: dict[str, deque[float]] = {}
 
     def count(self, address: str, now: float) -> None:
-        """One more wrong key came from there, at `now` seconds. Raises ApiError if that was one too many."""
+        """One more wrong key came from there, at `now` seconds.
+
+        Raises:
+            ApiError: that was one too many.
+        """
         group = network_of(address)
         times = self.times.setdefault(group, deque())
         while times and now - times[0] >= MINUTE:

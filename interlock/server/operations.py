@@ -155,7 +155,11 @@ class Request:
         return True
 
     async def read(self, view: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs a view for the caller's tenant. Raises TooSlow."""
+        """Runs a view for the caller's tenant.
+
+        Raises:
+            TooSlow: the view took too long, and was stopped.
+        """
         tenant = self.caller.tenant
         return await self.server.read(
             lambda connection: view(connection, tenant, *args, **kwargs), tenant, self.question_seconds
@@ -166,11 +170,19 @@ class Request:
         return run_lifecycles(self.app.lifecycles)
 
     async def find_run(self) -> int:
-        """Returns the run that the path names. Raises Unknown."""
+        """Returns the run that the path names.
+
+        Raises:
+            Unknown: there is none.
+        """
         return await self.find_unit(*self.run_lifecycles)
 
     async def find_unit(self, *lifecycles: str) -> int:
-        """Returns the unit that the path names, of one of these lifecycles if any are given. Raises Unknown."""
+        """Returns the unit that the path names, of one of these lifecycles if any are given.
+
+        Raises:
+            Unknown: there is none.
+        """
         number, text = parse_unit_id(self.path["id"]), self.path["id"]
         lifecycle = (await self.read(read_summary, number)).lifecycle
         if (lifecycles and lifecycle not in lifecycles) or (
@@ -268,7 +280,11 @@ def make_request_id() -> str:
 
 
 def parse_unit_id(text: str) -> int:
-    """Returns the unit that an id means. Raises Unknown."""
+    """Returns the unit that an id means.
+
+    Raises:
+        Unknown: there is none.
+    """
     number = parse_id(text)
     if number > UNIT_MAX or "\0" in text:
         raise Unknown(text)

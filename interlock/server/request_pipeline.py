@@ -90,7 +90,11 @@ class RequestPipeline:
         return headers
 
     async def authorize(self, operation: Operation, header: str, address: str) -> Caller | None:
-        """Returns the caller, or None for an operation that needs no key. Raises ApiError for one who may not."""
+        """Returns the caller, or None for an operation that needs no key.
+
+        Raises:
+            ApiError: one who may not.
+        """
         if operation.scope is None:
             return None
         try:
@@ -104,7 +108,11 @@ class RequestPipeline:
     async def parse_request(
         self, operation: Operation, http_request: HttpRequest, caller: Caller | None, check_access: CheckAccess
     ) -> Request:
-        """Returns the request, with every word of it checked. Raises ApiError."""
+        """Returns the request, with every word of it checked.
+
+        Raises:
+            ApiError: it is not allowed; the text says what is.
+        """
         path = {name: str(value) for name, value in http_request.path_params.items()}
         key = http_request.headers.get("idempotency-key") if operation.takes_key else None
         if key is not None and not (0 < len(key) <= KEY_MAX and key.isascii() and key.isprintable()):
@@ -147,7 +155,11 @@ def log_request(
 
 
 def parse_query(kind: Any, text: bytes) -> Any:
-    """Returns the query string as a struct. Raises ApiError for a name that is unknown, or a value not of its kind."""
+    """Returns the query string as a struct.
+
+    Raises:
+        ApiError: a name that is unknown, or a value not of its kind.
+    """
     try:
         pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
     except (ValueError, UnicodeError):
@@ -170,7 +182,11 @@ def parse_query(kind: Any, text: bytes) -> Any:
 
 
 def parse_body(kind: Any, media: str, text: bytes) -> Any:
-    """Returns the body as a struct. Raises ApiError for a field that is unknown, or a value not of its kind."""
+    """Returns the body as a struct.
+
+    Raises:
+        ApiError: a field that is unknown, or a value not of its kind.
+    """
     if text and media.partition(";")[0].strip().lower() not in ("application/json", ""):
         raise ApiError(415, "the body must be JSON: send it with `Content-Type: application/json`")
     try:

@@ -274,7 +274,11 @@ def to_microseconds(seconds: float | None) -> int | None:
 
 
 def read_either(request: msgspec.Struct, name: str, other: str) -> Any:
-    """What was said under one of two names for one thing. Raises InterlockError if both were, and differ."""
+    """What was said under one of two names for one thing.
+
+    Raises:
+        InterlockError: both were, and differ.
+    """
     ours, documents = getattr(request, name, None), getattr(request, other, None)
     if ours and documents and ours != documents:
         raise InterlockError(f"{name} and {other} are two names for one thing, and say different things")
@@ -282,14 +286,22 @@ def read_either(request: msgspec.Struct, name: str, other: str) -> Any:
 
 
 def check_instant(at: datetime) -> int:
-    """An instant that can be told again in every time zone. Raises InterlockError."""
+    """An instant that can be told again in every time zone.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if not 1970 < at.year < 9999:
         raise InterlockError("at is not allowed; allowed is a time between the years 1971 and 9998")
     return instant_us("at", at)
 
 
 def make_work(request: WorkRequest, lifecycle: str, parent: int | str | None) -> Work:
-    """The unit that is asked for. Raises Unknown for what is no id."""
+    """The unit that is asked for.
+
+    Raises:
+        Unknown: it is no id.
+    """
     lengths: dict[str, Any] = {
         SPELLED.get(name, f"{name}_us"): to_microseconds(
             read_either(request, f"{name}_seconds", IN_DOCUMENTS.get(name, ""))

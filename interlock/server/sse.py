@@ -31,7 +31,11 @@ def wants_stream(request: Request) -> bool:
 
 
 def parse_last_event_id(request: Request, after: int) -> int:
-    """The version that the caller has seen last. Raises ApiError."""
+    """The version that the caller has seen last.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     text = request.headers.get("last-event-id", "")
     if not text:
         return after
@@ -47,7 +51,11 @@ def read_next(connection: Connection, tenant: int, unit: int, after: int) -> tup
 
 
 def open_stream(request: Request, unit: int, after: int) -> EventStream:
-    """A stream of the caller's key. Raises ApiError if the key has as many open as it may."""
+    """A stream of the caller's key.
+
+    Raises:
+        ApiError: the key has as many open as it may.
+    """
     leave = request.server.streams.open_stream(request.caller.key)
     pieces = stream_events(request, unit, after, leave)
     weakref.finalize(pieces, leave)  # a generator that was never asked for a piece runs no `finally`

@@ -47,7 +47,11 @@ class Waiters:
         self.ticked: dict[int, float] = {}
 
     async def find(self, name: tuple[str, str], wanted: Wanted) -> Waiter:
-        """Who asks, as it is known here. Raises ApiError if too many wait."""
+        """Who asks, as it is known here.
+
+        Raises:
+            ApiError: too many wait.
+        """
         self.drop_idle()
         waiter = self.known.get(name)
         if waiter and waiter.wanted == wanted:

@@ -27,7 +27,11 @@ def refuse_unusable(certificate: Path, private_key: Path) -> None:
 
 
 def pair(server: ssl.SSLContext, certificate: Path, private_key: Path) -> None:
-    """The server has both. Raises InterlockError, which says which file is wrong."""
+    """The server has both.
+
+    Raises:
+        InterlockError: the text says which file is wrong.
+    """
     try:
         server.load_cert_chain(certificate, private_key, password=lambda: "")  # a password is not asked for
     except ssl.SSLError as error:
@@ -42,7 +46,11 @@ def pair(server: ssl.SSLContext, certificate: Path, private_key: Path) -> None:
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
-    """A client has met the server, in memory alone. Raises ssl.SSLError."""
+    """A client has met the server, in memory alone.
+
+    Raises:
+        ssl.SSLError: they did not agree.
+    """
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [server.wrap_bio(there, back, server_side=True), client.wrap_bio(back, there)]
     for _ in range(FLIGHTS):

@@ -12,7 +12,11 @@ KNOWN = "tx: {kind} is no connection that Interlock can join; a sqlite3 or a psy
 
 
 def join_transaction(raw: Any) -> Connection:
-    """Our connection on a caller's, inside its open transaction. Raises InterlockError if there can be none."""
+    """Our connection on a caller's, inside its open transaction.
+
+    Raises:
+        InterlockError: there can be none.
+    """
     if isinstance(raw, sqlite3.Connection):
         return CallerSqliteConnection(raw)
     postgres = sys.modules.get("interlock.store.postgres.connection")  # loaded with the app's own, if it has one

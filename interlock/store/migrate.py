@@ -81,7 +81,8 @@ def name_store(database: Connection) -> None:
 def prepare(database: Connection, lifecycles: Iterable[Lifecycle], tables: Mapping[str, str] | None = None) -> None:
     """A program may begin: a SQLite file is made and brought to the present; PostgreSQL is there already, by its owner.
 
-    Raises InterlockError if somebody has changed the guard.
+    Raises:
+        InterlockError: somebody has changed the guard.
     """
     if database.many_writers:
         refuse_old(database, lifecycles)

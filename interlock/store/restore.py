@@ -87,7 +87,8 @@ def refuse_others(connection: Connection) -> None:
 def begin_again(connection: Connection, now: int) -> Begun:
     """The store is a new one that goes on where the backup ended: another generation, another epoch.
 
-    Raises Denied if the connection's role may not.
+    Raises:
+        Denied: the connection's role may not.
     """
     if not may_insert(connection, "about"):
         raise Denied("only the owner of the tables can say that a database was restored: connect as its owner")

@@ -34,7 +34,11 @@ def split_prepare(url: str) -> tuple[str, bool]:
 
 
 def check_url(url: str) -> str:
-    """A URL that names a database of a known kind. Raises InterlockError, which says what is allowed."""
+    """A URL that names a database of a known kind.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if not url.startswith("sqlite://") and urlsplit(url).scheme not in ("postgresql", "postgres"):
         raise InterlockError(f"'{url}' is no database that Interlock knows; {ALLOWED}")
     path = unquote(url.removeprefix("sqlite://"))
@@ -46,9 +50,12 @@ def check_url(url: str) -> str:
 
 
 def connect(url: str, *, later: bool = False) -> Connection:
-    """A connection to the database that a URL names. Raises InterlockError, which says what is allowed.
+    """A connection to the database that a URL names.
 
     With `later` a server hears of it when it is first used.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
     """
     path = file_of(check_url(url))
     if path:
@@ -72,7 +79,11 @@ def file_of(url: str) -> str:
 
 
 def import_postgres(module: str) -> ModuleType:
-    """The driver is an extra: who runs on SQLite does not need it. Raises InterlockError if it is not there."""
+    """The driver is an extra: who runs on SQLite does not need it.
+
+    Raises:
+        InterlockError: it is not there.
+    """
     try:
         return import_module(f"interlock.store.postgres.{module}")
     except ModuleNotFoundError:

@@ -168,7 +168,11 @@ def call_to_end(task: Any, arguments: dict[str, Any]) -> tuple[BaseException | N
 
 
 def load_cassette(app: App, source: Any) -> Cassette:
-    """The record that is meant. Raises InterlockError."""
+    """The record that is meant.
+
+    Raises:
+        InterlockError: it cannot be read, or there is none.
+    """
     if isinstance(source, Cassette):
         return source
     if isinstance(source, Path):

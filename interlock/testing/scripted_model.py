@@ -37,7 +37,11 @@ class ScriptedModel:
         return {"answer": answer, "usage": {"tokens": self.tokens, "usd": self.usd}}
 
     def find_answer(self, prompt: str) -> Any:
-        """What the script says. Raises InterlockError."""
+        """What the script says.
+
+        Raises:
+            InterlockError: the script has none.
+        """
         if self.by_prompt is None:
             if not self.left:
                 raise InterlockError(f"the script has no answer any more; it was asked {prompt[:80]!r}")

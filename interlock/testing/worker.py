@@ -143,7 +143,11 @@ class StageWorker:
             self.app.send(Start(tenant=self.app.tenant, actor=self.name, held=held))
 
     def run(self, grant: LeaseGrant) -> None:
-        """The handler has run and its outcome is reported. Raises WorkerLost."""
+        """The handler has run and its outcome is reported.
+
+        Raises:
+            WorkerLost: the worker was lost meanwhile.
+        """
         context = StageContext(self, grant)
         execution = Execution(grant, context.held, LocalLease(grant, stand_still, 0.0), lambda _: context)
         self.running.append(context)

@@ -218,7 +218,11 @@ class JobRunner:
         return result
 
     def find_task(self, run: RunJob) -> Task[Any, Any]:
-        """The task by its name. Raises PermanentError if this process does not find what its worker has."""
+        """The task by its name.
+
+        Raises:
+            PermanentError: this process does not find what its worker has.
+        """
         sys.path[:] = run.path
         module, _, attribute = run.app.partition(":")
         try:

@@ -52,7 +52,11 @@ def keep_artifact(ctx: JobContext, place: str, artifact: CiArtifact) -> str:
 
 
 def find_paths(place: str, artifact: CiArtifact) -> list[str]:
-    """Returns the files that an artifact has, by their paths below the worktree. Raises NoFiles."""
+    """Returns the files that an artifact has, by their paths below the worktree.
+
+    Raises:
+        NoFiles: no file matches.
+    """
     globs = GlobSet(artifact.paths)
     paths = sorted(path for path in list_files(place) if globs.match(path))
     if not paths:
@@ -72,7 +76,11 @@ def list_files(place: str) -> Iterator[str]:
 
 
 def add_files(packed: gzip.GzipFile, place: str, paths: list[str]) -> None:
-    """Writes files to an archive that is the same for the same files. Raises NotFit."""
+    """Writes files to an archive that is the same for the same files.
+
+    Raises:
+        NotFit: a file cannot be kept; the text says why.
+    """
     size, root = 0, os.path.realpath(place)
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in paths:
@@ -100,7 +108,11 @@ def is_below(root: str, path: str) -> bool:
 
 
 def take_artifacts_over(ctx: JobContext, attempt: int) -> list[str]:
-    """Keeps the artifacts of an earlier attempt with this one too, and returns their names. Raises Stale."""
+    """Keeps the artifacts of an earlier attempt with this one too, and returns their names.
+
+    Raises:
+        Stale: the job is another worker's by now.
+    """
     assert ctx.app
     names = []
     for row in ctx.app.read(list_artifacts, attempt):

@@ -51,7 +51,11 @@ class CiAttempt:
         self.steps = CiSteps(settings, ctx, order, self.place, output, has_no_grace)
 
     def run(self) -> dict[str, Any]:
-        """Runs it. Raises StepFailed for what failed, Cancelled if it was stopped, Stale if its lease is over."""
+        """Runs it.
+
+        Raises:
+            StepFailed: what failed, Cancelled if it was stopped, Stale if its lease is over.
+        """
         self.say(Start)
         if self.order.reuse is not None:
             return self.take_over(self.order.reuse)
@@ -77,7 +81,12 @@ class CiAttempt:
         return {"commit": self.order.commit}
 
     def say(self, kind: type[Start] | type[Enter] | type[Heartbeat], **fields: Any) -> None:
-        """Tells the engine how far it is. Raises Stale if its lease is over, and Cancelled if it is to stop."""
+        """Tells the engine how far it is.
+
+        Raises:
+            Stale: its lease is over.
+            Cancelled: it is to stop.
+        """
         answers: list[LeaseStatus] = self.ctx.sender.send(kind(tenant=self.ctx.tenant, held=(self.ctx.held,), **fields))
         if not answers[0].accepted and self.ctx.cancelled:
             raise Cancelled("it was asked to stop")
@@ -93,7 +102,11 @@ class CiAttempt:
         return StepFailed(sight.summary or "it failed")
 
     def await_verdict(self) -> None:
-        """Asks the engine until it has said that the time is over. Raises Stale."""
+        """Asks the engine until it has said that the time is over.
+
+        Raises:
+            Stale: the job is another worker's by now.
+        """
         until = time.monotonic() + VERDICT_SECONDS
         while time.monotonic() < until and not self.ctx.cancelled:
             self.say(Heartbeat)

@@ -55,7 +55,11 @@ def plan_run(settings: CiSettings, ctx: JobContext, order: PlanOrder) -> dict[st
 
 
 def find_plan(settings: CiSettings, ctx: JobContext, order: PlanOrder) -> PlanAnswer:
-    """Returns the plan of a run that is done again, or a new one. Raises GitError."""
+    """Returns the plan of a run that is done again, or a new one.
+
+    Raises:
+        GitError: git refused; the text is what git says.
+    """
     assert ctx.app
     if order.again is not None:
         plan = ctx.app.read(read_ci_plan, order.again)

@@ -34,7 +34,12 @@ class CiSettings:
 
 
 def make_worktree(settings: CiSettings, place: str, commit: str) -> None:
-    """Checks a commit out into a folder that is not there. Raises GitError, or OSError."""
+    """Checks a commit out into a folder that is not there.
+
+    Raises:
+        GitError: git refused; the text is what git says.
+        OSError: the folder cannot be made.
+    """
     settings.checkout.repository.add_worktree(place, commit)
     if settings.sandbox and os.geteuid() == 0:  # in the sandbox it becomes a user who owns nothing else
         give_away(place)

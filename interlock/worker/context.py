@@ -241,7 +241,11 @@ class JobContext(AgentContext):
         return None if self.grant.checkpoint is None else msgspec.json.decode(self.read_value(self.grant.checkpoint))
 
     def refuse_late_start(self) -> None:
-        """Called right before the handler. Raises LeaseOver."""
+        """Called right before the handler.
+
+        Raises:
+            LeaseOver: the lease is over by the clock of this worker.
+        """
         if self.lease_over():
             raise LeaseOver("the lease is over by the clock of this worker")
 
@@ -266,12 +270,17 @@ class JobContext(AgentContext):
     def wait_signal(self, name: str, *, timeout: Length | None = None) -> Any:
         """What came with a signal. Until it comes nobody works here: the attempt ends, and the handler is called again.
 
-        Raises NoSignal if it has not come in time.
+        Raises:
+            NoSignal: it has not come in time.
         """
         return self.wait_any(name, timeout=timeout)[1]
 
     def wait_any(self, *names: str, timeout: Length | None = None) -> tuple[str, Any]:
-        """The first of several signals that is there, and what came with it. Raises NoSignal as `wait_signal` does."""
+        """The first of several signals that is there, and what came with it.
+
+        Raises:
+            NoSignal: as `wait_signal` does.
+        """
         if not 1 <= len(names) <= SIGNALS_MAX:
             raise InterlockError(f"the number of signals = {len(names)} is not allowed; allowed is 1 to {SIGNALS_MAX}")
         signals = dict(self.grant.signals)
@@ -292,7 +301,11 @@ class JobContext(AgentContext):
         self.is_async, self.redact, self.agent = task.is_async, task.rules.redact, task.agent
 
     def clean(self, name: str, value: Any) -> Any:
-        """What may be recorded of a value. Raises PermanentError if that cannot be said: then nothing is."""
+        """What may be recorded of a value.
+
+        Raises:
+            PermanentError: that cannot be said: then nothing is.
+        """
         if self.redact is None:
             return value
         try:
@@ -353,7 +366,11 @@ class ArtifactRecorder:
             check_accepted(await self.context.sender.asend(self.context.record("artifact", data, name)))
 
     def keep_bytes(self, name: str, data: Any, media: str | None) -> AddArtifact:
-        """Writes a blob, and returns the command that names it. Raises InterlockError for a wrong name."""
+        """Writes a blob, and returns the command that names it.
+
+        Raises:
+            InterlockError: a wrong name.
+        """
         check_artifact_name(name)
         context = self.context
         assert context.app, "a worker sets it"

@@ -283,7 +283,11 @@ class Worker:
         return context
 
     async def apply_claim_refusal(self, refusal: InterlockError) -> None:
-        """Registers again if this worker counted as lost, and stops if it was drained. Raises Unavailable."""
+        """Registers again if this worker counted as lost, and stops if it was drained.
+
+        Raises:
+            Unavailable: the worker was drained, or cannot go on.
+        """
         if isinstance(refusal, Unavailable):
             raise refusal
         if isinstance(refusal, Drained):

@@ -162,7 +162,11 @@ ToWorker = NoteMessage | ProcessRequest | LogMessage | LogBytes | Returned | Rai
 
 
 def encode_line(message: ProcessMessage) -> bytes:
-    """A message as it is sent. Raises PermanentError for one that is too large."""
+    """A message as it is sent.
+
+    Raises:
+        PermanentError: one that is too large.
+    """
     line = msgspec.json.encode(message) + b"\n"
     if len(line) > LINE_MAX:
         raise PermanentError(

@@ -27,7 +27,11 @@ class ResultNotStorable(PermanentError):
 
 
 def encode_result(value: Any) -> str:
-    """A result as JSON. Raises ResultNotStorable."""
+    """A result as JSON.
+
+    Raises:
+        ResultNotStorable: it is no JSON.
+    """
     if value is None:
         return "null"
     try:

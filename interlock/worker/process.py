@@ -103,7 +103,11 @@ class Child:
         self.writer.write(encode_line(message))
 
     async def run(self, run: bytes, context: JobContext) -> Returned | Raised:
-        """How the handler ended. Raises TransientError if the process ended before it had sent that."""
+        """How the handler ended.
+
+        Raises:
+            TransientError: the process ended before it had sent that.
+        """
         self.writer.write(run)
         context.stopping.listener = lambda: self.send(Stop())
         if context.cancelled:
@@ -246,7 +250,11 @@ class InProcess:
         return ended.result
 
     def make_run(self, task: Task[Any, Any], context: JobContext) -> RunJob:
-        """What a process must know of a job. Raises PermanentError for a task that no other process could find."""
+        """What a process must know of a job.
+
+        Raises:
+            PermanentError: a task that no other process could find.
+        """
         module = task.handler.__module__
         if (task.app, module) not in self.addresses:
             self.addresses[task.app, module] = find_address(task.app, module)

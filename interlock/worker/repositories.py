@@ -72,7 +72,11 @@ def offer_repositories(
 
 
 def parse_repositories(texts: list[str]) -> dict[str, str]:
-    """Returns paths by name of texts such as `site=/srv/site`. Raises InterlockError."""
+    """Returns paths by name of texts such as `site=/srv/site`.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     paths: dict[str, str] = {}
     for text in texts:
         name, equals, path = text.partition("=")
@@ -88,7 +92,11 @@ class ServedRepositories:
     """The repositories that a worker has, by name."""
 
     def __init__(self, paths: Mapping[str, str]) -> None:
-        """Opens them. Raises GitError for a folder that is no repository."""
+        """Opens them.
+
+        Raises:
+            GitError: a folder that is no repository.
+        """
         self.repositories = {check_repository_name(name): Repository(path) for name, path in paths.items()}
 
     def find(self, order: RepositoryOrder) -> Repository:

@@ -19,9 +19,12 @@ LINES_MAX = 40  # of a difference
 
 
 def describe_request(name: str, of: Any, context: "JobContext") -> AskedFor | None:
-    """What is asked for, as it is compared: dictionaries have no order. None if nobody says. Raises PermanentError.
+    """What is asked for, as it is compared: dictionaries have no order. None if nobody says.
 
     All of it is compared, and what is kept of it has passed the handler's `redact`.
+
+    Raises:
+        PermanentError: it cannot be kept as JSON.
     """
     if of is None:
         return None

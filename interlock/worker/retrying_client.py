@@ -58,7 +58,11 @@ class RetryingClient:
         return answer  # type: ignore[no-any-return]
 
     async def send_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """Returns for each command its answer or its refusal. Raises Unavailable only once `give_up_at` has passed."""
+        """Returns for each command its answer or its refusal.
+
+        Raises:
+            Unavailable: nothing answered until `give_up_at`.
+        """
         if not commands:
             return []
         answers: list[Any] = []

@@ -97,7 +97,12 @@ def make_handler(settings: ShellSettings) -> Any:
 
 
 def read_end(end: ProcessEnd, tail: str, ctx: JobContext) -> dict[str, Any]:
-    """Returns the result of a command that succeeded. Raises TransientError, or Cancelled if it was asked to stop."""
+    """Returns the result of a command that succeeded.
+
+    Raises:
+        TransientError: it failed.
+        Cancelled: it was asked to stop.
+    """
     if end.succeeded:
         return {"exit_code": end.exit_code, "output": tail}
     last = "\n".join(tail[-ERROR_TAIL:].split("\n")[-ERROR_LINES:])
@@ -115,7 +120,11 @@ def add_time_limit(limits: ProcessLimits, timeout_us: int | None) -> ProcessLimi
 
 
 def find_directory(folder: str, options: ShellOptions) -> str:
-    """Returns where a command runs. Raises PermanentError for a folder that leads out of its worker's or worktree."""
+    """Returns where a command runs.
+
+    Raises:
+        PermanentError: a folder that leads out of its worker's or worktree.
+    """
     root = os.path.realpath(folder)
     place = os.path.realpath(os.path.join(root, options.directory))
     if os.path.commonpath((root, place)) != root:

@@ -148,7 +148,11 @@ def check_tries(name: str, retry: int) -> None:
 
 
 def find_usage(name: str, usage: Usage, value: Any) -> dict[str, float] | None:
-    """What a step has used, as it says or as its result tells. Raises PermanentError for what cannot be."""
+    """What a step has used, as it says or as its result tells.
+
+    Raises:
+        PermanentError: it cannot be.
+    """
     used = usage(value) if callable(usage) else usage
     if used is None:
         return None
@@ -164,7 +168,11 @@ def find_usage(name: str, usage: Usage, value: Any) -> dict[str, float] | None:
 
 
 def encode_step(name: str, value: Any) -> str:
-    """The result of a step as it is kept. Raises PermanentError for what is no JSON, such as an awaitable."""
+    """The result of a step as it is kept.
+
+    Raises:
+        PermanentError: it is no JSON, such as an awaitable.
+    """
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:

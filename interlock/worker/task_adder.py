@@ -28,7 +28,11 @@ class TaskAdder:
         return self.make_job(await self.context.sender.asend(self.make_command(part, options)))
 
     def make_command(self, part: Any, options: dict[str, Any]) -> AddTasks:
-        """Makes the command that adds a task. Raises InterlockError for one that could never be run."""
+        """Makes the command that adds a task.
+
+        Raises:
+            InterlockError: one that could never be run.
+        """
         context = self.context
         assert context.app, "a worker sets it"
         given = msgspec.json.decode(context.read_value(context.grant.input))

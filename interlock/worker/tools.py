@@ -74,7 +74,11 @@ class ToolCaller:
         return answers[question]
 
     def find(self, name: str) -> tuple[Any, Callable[..., Any]]:
-        """A tool of the contract, and its function. Raises PermanentError with those that may be called."""
+        """A tool of the contract, and its function.
+
+        Raises:
+            PermanentError: there is none; the text lists those that can be called.
+        """
         agent = self.context.agent
         if agent is None:
             raise PermanentError("ctx.tool calls tools of an agent, and this is no job of one")
@@ -92,7 +96,11 @@ class ToolCaller:
         return agent.tools[name], function
 
     def name_call(self, name: str, call: str) -> str:
-        """What a call is recorded as: by its id, or the next number. Raises PermanentError for an id used before."""
+        """What a call is recorded as: by its id, or the next number.
+
+        Raises:
+            PermanentError: an id used before.
+        """
         if not call:
             return next(key for number in count(1) if (key := f"{name} {number}") not in self.used)
         if (key := f"{name} {call}") in self.used:

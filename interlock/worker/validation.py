@@ -32,7 +32,11 @@ class Validation:
         return await await_steps(self.perform(result), self.context.calls)
 
     def perform(self, result: Any) -> Steps[list[dict[str, str]]]:
-        """What was found; nothing: it has passed. Raises Await until that is known."""
+        """What was found; nothing: it has passed.
+
+        Raises:
+            Await: that is not known yet.
+        """
         self.count += 1
         name = str(self.count)
         if name not in self.known:
@@ -46,7 +50,11 @@ class Validation:
 
 
 def refuse_unvalidated(task: "Task[Any, Any]", context: "JobContext | None") -> None:
-    """A handler has returned. Raises PermanentError if its contract wants its work to be validated, and it was not."""
+    """A handler has returned.
+
+    Raises:
+        PermanentError: its contract wants its work to be validated, and it was not.
+    """
     agent = task.agent
     if agent is None or agent.contract.validation != ENFORCE or (context is not None and context.validate.passed):
         return

@@ -105,7 +105,11 @@ class CallsUnderWay:
             self.none_left.set()
 
     async def wait(self, wait: Await) -> NoReturn:
-        """Ends the attempt once nothing but waits is under way. Raises Await for all of them."""
+        """Ends the attempt once nothing but waits is under way.
+
+        Raises:
+            Await: all of them.
+        """
         self.waits.append(wait)
         quiet = 0
         while quiet < QUIET:
@@ -133,7 +137,12 @@ def is_awaited(context: "JobContext") -> bool:
 
 
 def check_recorded(answer: Any) -> Any:
-    """The answer to a command. Raises Stale if the job is another worker's, and PermanentError if it is refused."""
+    """The answer to a command.
+
+    Raises:
+        Stale: the job is another worker's by now.
+        PermanentError: it was refused.
+    """
     if not isinstance(answer, list) or answer[0].accepted:
         return answer
     if answer[0].why in STALE:
@@ -166,7 +175,12 @@ class ChildJob(ChildHandle):
         return None if status.result is None else msgspec.json.decode(status.result)
 
     def look(self, timeout: Length | None = None) -> ChildStatus:
-        """What came of it. Raises Await until it has ended, and StillWaiting after so much time."""
+        """What came of it.
+
+        Raises:
+            Await: it has not ended yet.
+            StillWaiting: it has not ended in time.
+        """
         if self.status is not None and self.status.outcome is not None:
             return self.status
         if CHILD + self.name in self.context.grant.waited:
@@ -175,14 +189,22 @@ class ChildJob(ChildHandle):
 
 
 def encode_child(value: Any) -> Any:
-    """What stands for a child in JSON: what it came to. Raises Await until it has ended."""
+    """What stands for a child in JSON: what it came to.
+
+    Raises:
+        Await: it has not ended yet.
+    """
     if isinstance(value, ChildJob):
         return value.wait()
     raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
 def encode_settled(name: str, value: Any) -> str:
-    """JSON of what a handler has made; a child in it is waited for. Raises PermanentError for what is no JSON."""
+    """JSON of what a handler has made; a child in it is waited for.
+
+    Raises:
+        PermanentError: it is no JSON.
+    """
     try:
         return msgspec.json.encode(value, enc_hook=encode_child).decode()
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
@@ -231,7 +253,11 @@ def parse_call(first: Any, args: tuple[Any, ...]) -> tuple[str, Any, tuple[Any, 
 
 
 def make_child_work(what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
-    """The work of a child. Raises InterlockError for a wrong argument or option."""
+    """The work of a child.
+
+    Raises:
+        InterlockError: a wrong argument or option.
+    """
     if isinstance(what, Workflow):
         if args:
             raise InterlockError(f"workflow '{what.name}' takes arguments by name")
@@ -263,7 +289,11 @@ def drop_defaults(work: Work) -> dict[str, Any]:
 def make_run_record(
     context: "JobContext", name: str, agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Record:  # fmt: skip
-    """The record by which the run of an agent is made below a job. Raises InterlockError for a wrong argument."""
+    """The record by which the run of an agent is made below a job.
+
+    Raises:
+        InterlockError: a wrong argument.
+    """
     options = {option: kwargs.pop(option) for option in SUBMIT_OPTIONS if option in kwargs}
     if refused := [option for option in ("key", "on_duplicate") if option in options]:
         raise InterlockError(f"ctx.spawn has no option '{refused[0]}': a child is made once under its name")
@@ -310,7 +340,12 @@ class Asker:
         return answers
 
     def read(self, status: ChildStatus, name: str, what: Any) -> Any:
-        """What was approved: as it was asked for, or as somebody changed it. Raises Rejected and NoAnswer."""
+        """What was approved: as it was asked for, or as somebody changed it.
+
+        Raises:
+            Rejected: somebody has rejected it.
+            NoAnswer: nobody has decided in time, or it was cancelled.
+        """
         if status.outcome == Category.SUCCESS:
             answer = {} if status.result is None else msgspec.json.decode(status.result)
             return answer.get("arguments", what)

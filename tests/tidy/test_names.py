@@ -12,7 +12,7 @@ from typer.main import get_command
 from interlock.cli.main import app
 from interlock.core.engine import VERBS
 from interlock.plugins import STANDARD
-from tests.tidy.sources import BESIDE, PRODUCT, Function, name_of, nodes_of, tree_of, words_of
+from tests.tidy.sources import BESIDE, PRODUCT, Function, functions_of, name_of, nodes_of, tree_of, words_of
 
 MODULES_PER_FUNCTION_NAME = 3
 # Metaphors, retired as any word of a name: a bell has no place in `bell_of` either. What replaced each stands beside it.
@@ -125,6 +125,15 @@ def undocumented() -> Iterator[tuple[Path, str]]:
                 yield path, f"{path.stem}.{name}"
 
 
+def raised_in_prose() -> Iterator[tuple[Path, str]]:
+    """Functions whose docstring names an exception in a sentence, where a section `Raises:` would show it to tools."""
+    for path in PRODUCT:
+        for function in functions_of(path):
+            text = " ".join((ast.get_docstring(function) or "").split())
+            if re.search(r"\S Raises [A-Z]", text):  # one that says nothing else has no need of a section
+                yield path, function.name
+
+
 def is_used_elsewhere(path: Path, name: str) -> bool:
     """Whether another module seems to import a function, or to reach it through its module."""
     return any(name in used_names(other) for other in PRODUCT if other != path and path.stem in imported(other))
@@ -165,6 +174,10 @@ def test_functions_begin_with_a_verb_and_not_with_a_participle() -> None:
 
 def test_functions_that_other_modules_use_are_documented() -> None:
     assert listed(undocumented()) == [], INSTEAD
+
+
+def test_a_docstring_names_exceptions_in_a_section_of_their_own() -> None:
+    assert listed(raised_in_prose()) == [], "write it as Raises: with a line for each exception"
 
 
 def test_the_rules_know_a_retired_name() -> None:

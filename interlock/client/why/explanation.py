@@ -64,7 +64,11 @@ class Why(msgspec.Struct, frozen=True):
 
 
 def explain(connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int) -> Why:
-    """Explains why a job, run or step is where it is. Raises Unknown."""
+    """Explains why a job, run or step is where it is.
+
+    Raises:
+        Unknown: there is none.
+    """
     row = read_unit(connection, tenant, unit)
     try:
         facts = gather(connection, tenant, lifecycles, unit)

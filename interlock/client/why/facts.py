@@ -122,7 +122,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gather(connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int) -> Facts:
-    """All that bears on why a unit is where it is. Raises Unknown."""
+    """All that bears on why a unit is where it is.
+
+    Raises:
+        Unknown: there is none.
+    """
     view = views.view(connection, tenant, unit)
     events = events_of(connection, tenant, unit, max(0, view.unit.version - EVENTS_MAX))
     notes = notes_of(connection, tenant, unit)

@@ -71,7 +71,11 @@ def name_capability(digest: str) -> str:
 
 
 def bind_contract(tx: UnitOfWork, work: Work) -> Work:
-    """The work of a run, with its contract by digest, and with the terms of that. Raises InterlockError."""
+    """The work of a run, with its contract by digest, and with the terms of that.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     options = {} if work.options is None else msgspec.json.decode(work.options)
     own = msgspec.convert(options.get(NAME, {}), AgentOptions)
     chosen = choose_contract(tx, work, own.contract)
@@ -89,7 +93,11 @@ def bind_contract(tx: UnitOfWork, work: Work) -> Work:
 
 
 def choose_contract(tx: UnitOfWork, work: Work, terms: ContractTerms | None) -> tuple[str, str] | None:
-    """The digest and the text of the contract that a run is bound to. Raises InterlockError."""
+    """The digest and the text of the contract that a run is bound to.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if terms is None:
         return read_newest_contract(tx.connection, tx.tenant, work.task)
     if not terms.text:
@@ -109,7 +117,11 @@ def choose_contract(tx: UnitOfWork, work: Work, terms: ContractTerms | None) -> 
 
 
 def read_stored(tx: UnitOfWork, digest: str) -> str:
-    """The text of a contract that somebody names by its digest. Raises Unknown."""
+    """The text of a contract that somebody names by its digest.
+
+    Raises:
+        Unknown: there is none.
+    """
     text = read_contract_text(tx.connection, tx.tenant, digest)
     if text is None:
         raise Unknown(f"no contract '{digest[:DIGEST_SHOWN]}' is stored; allowed is the digest of one that is")
@@ -117,7 +129,11 @@ def read_stored(tx: UnitOfWork, digest: str) -> str:
 
 
 def complete_contract(tx: UnitOfWork, agent: str, text: str) -> str:
-    """The text of a contract as it is kept. Raises InterlockError for one of another agent."""
+    """The text of a contract as it is kept.
+
+    Raises:
+        InterlockError: one of another agent.
+    """
     contract = parse_contract(text)
     if contract is None:
         return encode_contract(msgspec.json.decode(text))
@@ -128,7 +144,11 @@ def complete_contract(tx: UnitOfWork, agent: str, text: str) -> str:
 
 
 def take_terms(own: AgentOptions, contract: Contract) -> AgentOptions:
-    """The options of a run with the terms of its contract. Raises InterlockError if it was given others."""
+    """The options of a run with the terms of its contract.
+
+    Raises:
+        InterlockError: it was given others.
+    """
     for name in TERMS:
         given, agreed = getattr(own, name), getattr(contract, name)
         if given is not None and given != agreed:
@@ -139,7 +159,11 @@ def take_terms(own: AgentOptions, contract: Contract) -> AgentOptions:
 
 
 def define_contract(tx: UnitOfWork, command: DefineContract) -> Planned:
-    """A program tells which contract its agent has now. Raises InterlockError for one that is not understood."""
+    """A program tells which contract its agent has now.
+
+    Raises:
+        InterlockError: one that is not understood.
+    """
     contract = parse_contract(command.text)
     if contract is None:
         raise InterlockError("the contract is of a schema that is not known here")
@@ -211,7 +235,11 @@ def find_contract_digest(tx: UnitOfWork, run: Unit) -> str:
 
 
 def find_wanted_contract(tx: UnitOfWork, agent: str, wanted: Any) -> tuple[str, str]:
-    """The digest and the text of a contract that somebody names, or else of the newest. Raises InterlockError."""
+    """The digest and the text of a contract that somebody names, or else of the newest.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if wanted is None:
         newest = read_newest_contract(tx.connection, tx.tenant, agent)
         if newest is None:

@@ -102,7 +102,11 @@ def find_run(tx: UnitOfWork, job: Unit) -> Unit | None:
 
 
 def check_step(command: Record) -> dict[str, int]:
-    """Returns what a step has used, in the parts that count. Raises NotWanted."""
+    """Returns what a step has used, in the parts that count.
+
+    Raises:
+        NotWanted: its usage is not allowed; the text says what is.
+    """
     blob = parse_reference(command.payload) if command.kind == STEP else None
     size = len(command.payload) if blob is None else blob.length
     if size > STEP_MAX:
@@ -117,7 +121,11 @@ def check_step(command: Record) -> dict[str, int]:
 
 
 def parse_usage(usage: Mapping[str, float]) -> dict[str, int]:
-    """What was used, in the parts that count. Raises InterlockError."""
+    """What was used, in the parts that count.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     check_unit_names(usage)
     if counted := [name for name in COUNTED if name in usage]:
         raise InterlockError(f"{counted[0]} is not allowed; Interlock counts it by itself")
@@ -329,7 +337,11 @@ def hand_over_meters(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, A
 
 
 def raise_caps(tx: UnitOfWork, run: Unit, budget: Mapping[str, Cap]) -> None:
-    """A run may use more. Raises InterlockError for less than it has used."""
+    """A run may use more.
+
+    Raises:
+        InterlockError: less than it has used.
+    """
     check_caps(budget)
     used = {meter.name: meter.used for meter in read_meters(tx.connection, run.id)}
     for name, cap in budget.items():

@@ -133,7 +133,11 @@ def encode_cassette(cassette: Cassette) -> str:
 
 
 def decode_cassette(text: str) -> Cassette:
-    """Reads the text of a file. Raises InterlockError for the line that is wrong."""
+    """Reads the text of a file.
+
+    Raises:
+        InterlockError: the line that is wrong.
+    """
     lines = text.splitlines()
     decoded: list[CassetteLine] = []
     try:

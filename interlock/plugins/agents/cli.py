@@ -129,7 +129,11 @@ def show_budget(
 
 
 def raise_budget(client: App, agent: AgentRun, caps: dict[str, float | str], actor: str, reason: str) -> None:
-    """Let a run that has ended go on with other caps. Raises InterlockError for one that a person is asked about."""
+    """Let a run that has ended go on with other caps.
+
+    Raises:
+        InterlockError: one that a person is asked about.
+    """
     progress = client.read(read_progress_of, agent.unit)
     for question in progress.questions:
         if question.name.startswith("budget "):
@@ -189,7 +193,11 @@ def fork(
 
 
 def parse_cap(text: str) -> tuple[str, float | str]:
-    """The name of a unit and how much of it may be used, as in usd=10 or active=30m. Raises InterlockError."""
+    """The name of a unit and how much of it may be used, as in usd=10 or active=30m.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     name, is_given, amount = text.partition("=")
     if not name or not is_given or not amount:
         raise InterlockError(
@@ -202,7 +210,11 @@ def parse_cap(text: str) -> tuple[str, float | str]:
 
 
 def parse_result(text: str) -> tuple[str, Any]:
-    """The name of a step and its result, as in `plan={"a": 1}`. Raises InterlockError."""
+    """The name of a step and its result, as in `plan={"a": 1}`.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     name, is_given, result = text.partition("=")
     try:
         if name and is_given:
@@ -295,12 +307,20 @@ def capture_run(
 
 
 def find_agent_run(client: App, text: str) -> AgentRun:
-    """Return the run that an id names. Raises Unknown."""
+    """Return the run that an id names.
+
+    Raises:
+        Unknown: there is none.
+    """
     return AgentRun(client, find_run(client, text), lifecycle=RUN)
 
 
 def find_run(client: App, text: str) -> int:
-    """Return the agent run that an id names. Raises Unknown."""
+    """Return the agent run that an id names.
+
+    Raises:
+        Unknown: there is none.
+    """
     unit = find_unit(client, text)
     lifecycle = client.read(read_summary, unit).lifecycle
     if lifecycle != RUN:

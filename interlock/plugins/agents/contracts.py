@@ -58,7 +58,11 @@ class Contract(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def encode_contract(contract: Contract | Mapping[str, Any]) -> str:
-    """The text of a contract, of which its digest is: key-sorted JSON. Raises InterlockError for what is no JSON."""
+    """The text of a contract, of which its digest is: key-sorted JSON.
+
+    Raises:
+        InterlockError: it is no JSON.
+    """
     try:
         return msgspec.json.encode(contract, order="sorted").decode()
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
@@ -83,7 +87,11 @@ def digest_lifecycles(lifecycles: Mapping[str, Lifecycle], names: Iterable[str])
 
 
 def parse_contract(text: str) -> Contract | None:
-    """The contract of a text; None if its schema is not known here. Raises InterlockError for what is no contract."""
+    """The contract of a text; None if its schema is not known here.
+
+    Raises:
+        InterlockError: it is no contract.
+    """
     if len(text) > TEXT_MAX:
         raise InterlockError(f"the contract is too large: {len(text):,} characters, and {TEXT_MAX:,} are allowed")
     try:
@@ -107,7 +115,11 @@ def check_contract(contract: Contract) -> None:
 
 
 def check_validation(given: Any) -> str:
-    """Returns how a run is validated. Raises InterlockError."""
+    """Returns how a run is validated.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if given not in VALIDATIONS:
         raise InterlockError(f"validation = {given!r} is not allowed; allowed are {', '.join(VALIDATIONS)}")
     return str(given)

@@ -51,7 +51,11 @@ class GivenTerms:
 
 
 def resume_on_terms(tx: UnitOfWork, command: Decide) -> Standing | None:
-    """A run is resumed on other terms; None if that is not what was asked. Raises InterlockError for wrong terms."""
+    """A run is resumed on other terms; None if that is not what was asked.
+
+    Raises:
+        InterlockError: wrong terms.
+    """
     if command.trigger != RESUME or command.data == "null":
         return None
     load_open_children(tx, command.unit)  # children are locked before their parent
@@ -67,7 +71,11 @@ def resume_on_terms(tx: UnitOfWork, command: Decide) -> Standing | None:
 
 
 def follow_decision(tx: UnitOfWork, run: Unit, command: Decide) -> None:
-    """What follows from a decision about a run. Raises InterlockError if it may not be made: it is undone then."""
+    """What follows from a decision about a run.
+
+    Raises:
+        InterlockError: it may not be made: it is undone then.
+    """
     if run.lifecycle != RUN:
         return
     if command.trigger == RESUME:

@@ -33,7 +33,12 @@ RESULT_MAX = 1024 * 1024  # characters of a result that is given instead of a re
 
 
 def fork(tx: UnitOfWork, command: Fork) -> Submitted:
-    """Makes the new run. Raises Unknown for a step that is not recorded, and InterlockError for a wrong result."""
+    """Makes the new run.
+
+    Raises:
+        Unknown: the step is not recorded.
+        InterlockError: a result is wrong.
+    """
     load_open_children(tx, command.unit)  # children are locked before their parent
     run, stamp = tx.unit(command.unit), make_stamp(command)
     if run.lifecycle != RUN:
@@ -79,7 +84,11 @@ def is_before(kept: Note, step: Note) -> bool:
 
 
 def find_step(memory: Sequence[Note], name: str) -> Note:
-    """The recorded step of this name. Raises Unknown."""
+    """The recorded step of this name.
+
+    Raises:
+        Unknown: there is none.
+    """
     steps = {kept.name: kept for kept in memory if kept.kind == STEP}
     if name not in steps:
         names = list(steps)

@@ -42,7 +42,11 @@ class AgentOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 def check_agent(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
-    """Check what work says of itself as an agent run. Raises InterlockError."""
+    """Check what work says of itself as an agent run.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     given = {} if work.options is None else msgspec.json.decode(work.options)
     if NAME not in given:
         return

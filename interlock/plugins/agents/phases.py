@@ -40,7 +40,11 @@ def has_left(tx: UnitOfWork, run: Unit, trigger: str) -> bool:
 
 
 def count_phase(tx: UnitOfWork, run: Unit, trigger: str) -> None:
-    """A run enters a phase once more. Raises NotWanted if it has done so as often as it may."""
+    """A run enters a phase once more.
+
+    Raises:
+        NotWanted: it has done so as often as it may.
+    """
     if run.lifecycle != RUN or trigger not in CAPS:
         return
     cap = getattr(list_terms(tx, run), CAPS[trigger])

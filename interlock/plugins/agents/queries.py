@@ -464,7 +464,11 @@ def read_rows_to_archive(tx: UnitOfWork, units: Sequence[int]) -> Iterator[tuple
 
 
 def restore_rows(tx: UnitOfWork, units: Collection[int], rows: Sequence[Mapping[str, Any]]) -> None:
-    """The meters of an archived tree are there again. Raises InterlockError for a row that is none of this tree."""
+    """The meters of an archived tree are there again.
+
+    Raises:
+        InterlockError: a row that is none of this tree.
+    """
     meters = [row for row in rows if row["table"] == "meter"]
     if any(row.get("tenant") != tx.tenant or row.get("unit") not in units for row in meters):
         raise InterlockError("a line of meter is of no run of this tree")

@@ -154,7 +154,11 @@ async def submit_run(request: Request) -> Reply:
 
 
 def make_works(body: AgentRunRequest) -> list[Work]:
-    """Makes the work of a run and of its job. Raises InterlockError for a budget that could never hold."""
+    """Makes the work of a run and of its job.
+
+    Raises:
+        InterlockError: a budget that could never hold.
+    """
     budget = parse_caps(body.budget) if body.budget else None
     own = AgentOptions(body.corrections, body.optimizations, budget, body.validation, make_terms(body.contract))
     given = encode_json(body.arguments)

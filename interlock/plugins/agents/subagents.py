@@ -65,7 +65,11 @@ def spawn_run(tx: UnitOfWork, job: Unit, command: Record) -> bool:
 
 
 def decode_spawned(command: Record) -> SpawnedRun:
-    """What is to be spawned. Raises InterlockError if it is no run of an agent with its job."""
+    """What is to be spawned.
+
+    Raises:
+        InterlockError: it is no run of an agent with its job.
+    """
     try:
         spawned = msgspec.json.decode(command.payload, type=SpawnedRun)
     except msgspec.MsgspecError as error:

@@ -106,7 +106,11 @@ def hear_verdict(tx: UnitOfWork, run: Unit, failed: Sequence[tuple[str, str]], t
 
 
 def decide_validation(tx: UnitOfWork, command: Decide) -> Standing | None:
-    """Somebody decides about a run whose handler waits for that; None if it is another decision. Raises NotWanted."""
+    """Somebody decides about a run whose handler waits for that; None if it is another decision.
+
+    Raises:
+        NotWanted: the decision is not allowed now.
+    """
     if command.trigger not in DECIDED:
         return None
     load_open_children(tx, command.unit)  # children are locked before their parent
@@ -162,7 +166,11 @@ def hand_over_answers(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, 
 
 
 def guard_return(tx: UnitOfWork, job: Unit, outcome: Outcome) -> None:
-    """A handler returns. Raises NotWanted if its run has to be validated, and was not; a warning is noted."""
+    """A handler returns.
+
+    Raises:
+        NotWanted: its run has to be validated, and was not; a warning is noted.
+    """
     if outcome.ended != "success" or job.lifecycle != JOB:
         return
     run = find_run(tx, job)

@@ -69,7 +69,11 @@ def reject_parent(tx: UnitOfWork, unit: Unit, command: Decide) -> None:
 
 
 def check_approval(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
-    """Check what work says of those who approve it. Raises InterlockError."""
+    """Check what work says of those who approve it.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     options = read_options(work, ApprovalOptions)
     validation.check_choice("on_reject", options.on_reject or "cancel", ("cancel", "fail"))
     if options.quorum is not None:
@@ -131,7 +135,11 @@ def has_gate(tx: UnitOfWork, unit: int) -> bool:
 
 
 def find_approval(tx: UnitOfWork, unit: int) -> int:
-    """Returns the one approval at a unit or anywhere below it; the unit itself if none waits. Raises NotWanted."""
+    """Returns the one approval at a unit or anywhere below it; the unit itself if none waits.
+
+    Raises:
+        NotWanted: nothing there waits for a vote, or several things do.
+    """
     takers = {name for name, lifecycle in tx.lifecycles.items() if takes_votes(lifecycle)}
     gates = [gate for gate in find_open_gates(tx.connection, tx.tenant, unit) if gate[1] in takers]
     if len(gates) > 1:

@@ -54,7 +54,11 @@ class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 def check_checks(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
-    """Check what work says of its checks. Raises InterlockError."""
+    """Check what work says of its checks.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     given = read_checks(work)
     if given is None or given.jobs is None:
         return
@@ -68,7 +72,11 @@ def check_checks(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
 
 
 def check_job(lifecycles: Mapping[str, Lifecycle], job: Work) -> None:
-    """Check the work of one check. Raises InterlockError."""
+    """Check the work of one check.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     validation.check_name("the task of a check", job.task)
     for name in NOT_ALLOWED:
         if getattr(job, name):
@@ -87,7 +95,11 @@ def read_checks(work: Work) -> Checks | None:
 
 
 def read_all_options(work: Work) -> dict[str, Any]:
-    """What work says to all plugins, by their names. Raises InterlockError for what is no JSON."""
+    """What work says to all plugins, by their names.
+
+    Raises:
+        InterlockError: it is no JSON.
+    """
     if work.options is None:
         return {}
     validation.check_json("options", work.options)

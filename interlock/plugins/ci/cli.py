@@ -98,7 +98,11 @@ def check_config_file(
 
 
 def find_config_file(folder: Path) -> tuple[Path, str]:
-    """Returns the config of a repository, and its name in messages. Raises InterlockError."""
+    """Returns the config of a repository, and its name in messages.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     root = find_checkout(folder).root
     names = [name for name in (CONFIG_FILE, OLD_FILE) if os.path.lexists(os.path.join(root, name))]
     if len(names) > 1:
@@ -109,7 +113,11 @@ def find_config_file(folder: Path) -> tuple[Path, str]:
 
 
 def read_config_file(path: Path) -> bytes:
-    """Returns what a file holds, at most a little more than is allowed. Raises InterlockError."""
+    """Returns what a file holds, at most a little more than is allowed.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     try:
         with path.open("rb") as stream:
             return stream.read(BYTES_MAX + 1)

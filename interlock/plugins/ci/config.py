@@ -219,7 +219,11 @@ def parse_config(data: bytes, file: str = CONFIG_FILE) -> CiConfig:
 
 
 def read_config(top: YamlNode | None, problems: Problems) -> CiConfig:
-    """Returns the config that a tree holds. Raises ConfigError."""
+    """Returns the config that a tree holds.
+
+    Raises:
+        ConfigError: the config has problems; the text lists them.
+    """
     if top is None:
         problems.check()  # what is no YAML is not read any further
     if top is None or (isinstance(top, YamlText) and top.absent):

@@ -24,10 +24,13 @@ class CiTest(msgspec.Struct, frozen=True, array_like=True):
 
 
 def parse_junit(data: bytes, file: str, hide: Callable[[str], str] = str) -> list[CiTest]:
-    """Returns the tests of a file. Raises InterlockError if it is too large, or no such file.
+    """Returns the tests of a file.
 
     Parameters:
         hide: masks the secrets in a text.
+
+    Raises:
+        InterlockError: it is too large, or no such file.
     """
     if len(data) > BYTES_MAX:
         raise InterlockError(f"'{file}' has more than {BYTES_MAX >> 20} MiB, which are allowed")

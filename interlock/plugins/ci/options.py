@@ -27,7 +27,11 @@ class CiOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def check_ci(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
-    """Check what work says of itself. Raises InterlockError."""
+    """Check what work says of itself.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     given = {} if work.options is None else msgspec.json.decode(work.options)
     if NAME not in given:
         return

@@ -189,7 +189,11 @@ def list_words(words: Iterable[str]) -> str:
 
 
 def find_wanted(given: PlanInput, forbidden: Mapping[str, str]) -> dict[str, str]:
-    """Returns the jobs that somebody wants, by their names in the config. Raises InterlockError if there is none."""
+    """Returns the jobs that somebody wants, by their names in the config.
+
+    Raises:
+        InterlockError: there is none.
+    """
     reasons: dict[str, str] = {}
     for wanted in given.only:
         name = wanted.partition(":")[0]

@@ -222,7 +222,11 @@ def list_ci_runs(
 
 
 def read_ci_run(connection: Connection, tenant: int, unit: int) -> CiRunRow:
-    """A CI run. Raises Unknown."""
+    """A CI run.
+
+    Raises:
+        Unknown: there is none.
+    """
     rows = connection.rows(f"{RUNS} AND unit.id = :unit", {"tenant": tenant, "unit": unit})
     if not rows:
         raise Unknown(f"there is no CI run {unit}")

@@ -32,7 +32,12 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_plan(request: PlanRequest) -> CiPlan:
-    """Returns the plan. Raises InterlockError if there can be none, and ConfigError for a config that is wrong."""
+    """Returns the plan.
+
+    Raises:
+        InterlockError: there can be none.
+        ConfigError: the config is wrong.
+    """
     config, source, file = find_config(request.files, request.tree, request.ignored)
     rest = {name: getattr(request, name) for name in PlanRequest.__struct_fields__ if name not in ("files", "ignored")}
     return plan_jobs(PlanInput(config=config, source=source, config_file=file, **rest))

@@ -120,7 +120,11 @@ def parse_yaml(data: bytes, problems: Problems) -> YamlNode | None:
 
 
 def load_yaml() -> Any:
-    """Returns PyYAML. Raises InterlockError where it is not installed."""
+    """Returns PyYAML.
+
+    Raises:
+        InterlockError: it is not installed.
+    """
     try:
         return import_module("yaml")
     except ModuleNotFoundError:
@@ -197,7 +201,11 @@ def compose(yaml: Any, events: Iterator[Any], problems: Problems) -> YamlNode | 
 
 
 def make_node(yaml: Any, event: Any, problems: Problems) -> YamlNode:
-    """Returns the node of an event, still empty. Raises ReadingEnded for an alias, an anchor or a tag."""
+    """Returns the node of an event, still empty.
+
+    Raises:
+        ReadingEnded: an alias, an anchor or a tag.
+    """
     if isinstance(event, yaml.AliasEvent):
         refuse_whole(event, problems, f"the alias *{event.anchor}", "write the value out")
     if event.anchor is not None:
@@ -213,13 +221,21 @@ def make_node(yaml: Any, event: Any, problems: Problems) -> YamlNode:
 
 
 def refuse_whole(event: Any, problems: Problems, wrong: str, allowed: str) -> None:
-    """Adds a problem, and ends the reading. Raises ReadingEnded."""
+    """Adds a problem, and ends the reading.
+
+    Raises:
+        ReadingEnded: always.
+    """
     problems.refuse(YamlNode(line=event.start_mark.line + 1, column=event.start_mark.column + 1), wrong, allowed)
     raise ReadingEnded
 
 
 def check_key(node: YamlNode, event: Any, parent: YamlMap, problems: Problems) -> YamlText:
-    """Returns the key that a node is. Raises ReadingEnded for one that is no text."""
+    """Returns the key that a node is.
+
+    Raises:
+        ReadingEnded: one that is no text.
+    """
     if not isinstance(node, YamlText):
         refuse_whole(event, problems, "a list or a map as a key", "allowed is text, such as steps")
     assert isinstance(node, YamlText)

@@ -36,7 +36,11 @@ SLOTS_MAX = 2**31 - 1
 
 
 def check_resources(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
-    """Check the resources that work needs. Raises InterlockError."""
+    """Check the resources that work needs.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if len(work.resources) > NAMED_MAX:
         raise InterlockError(f"{len(work.resources)} resources are named; at most {NAMED_MAX} are allowed")
     for resource in work.resources:
@@ -48,7 +52,11 @@ def check_resources(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
 
 
 def check_resource(resource: Resource) -> None:
-    """Check one of them. Raises InterlockError."""
+    """Check one of them.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     name, mode = resource.name, resource.mode
     validation.check_name("resource", name)
     validation.check_choice("mode", mode, MODES)

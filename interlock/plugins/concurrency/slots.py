@@ -65,7 +65,11 @@ def rate_name(key: str) -> str:
 
 
 def check_keys(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
-    """Check what work says of the keys that it needs. Raises InterlockError."""
+    """Check what work says of the keys that it needs.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     options = read_options(work, ConcurrencyOptions)
     for name in ("mutex", "limit_key", "rate_key"):
         if getattr(options, name) is not None:

@@ -49,7 +49,11 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def record_effect(tx: UnitOfWork, unit: Unit, command: Record) -> bool:
-    """What a holder says of an effect is kept if it fits what is known. Raises NotWanted if it does not."""
+    """What a holder says of an effect is kept if it fits what is known.
+
+    Raises:
+        NotWanted: it does not.
+    """
     if command.kind not in (MARK, RESULT):
         return False
     validation.check_name("name", command.name)
@@ -76,7 +80,11 @@ def record_effect(tx: UnitOfWork, unit: Unit, command: Record) -> bool:
 
 
 def keep_request(tx: UnitOfWork, unit: Unit, name: str, of: AskedFor) -> None:
-    """What an effect asks for is kept with its first call. Raises NotWanted if another one asked for something else."""
+    """What an effect asks for is kept with its first call.
+
+    Raises:
+        NotWanted: another one asked for something else.
+    """
     validation.check_asked(of)
     before = next((kept for kept in read_notes(tx, [unit.id], EFFECT_REQUEST) if kept.name == name), None)
     if before is None:

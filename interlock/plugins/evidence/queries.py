@@ -359,7 +359,11 @@ def has_blob(connection: Connection, tenant: int, digest: str) -> bool:
 
 
 def list_logs(connection: Connection, tenant: int, unit: int) -> list[LogInfo]:
-    """The logs of a job, or of the jobs of an agent run, by attempt. Raises Unknown if there is no such job."""
+    """The logs of a job, or of the jobs of an agent run, by attempt.
+
+    Raises:
+        Unknown: there is no such job.
+    """
     _, sources = read_sources(connection, tenant, unit)
     logs: list[LogInfo] = []
     for source in sources:
@@ -433,7 +437,11 @@ def read_log_part(
 
 
 def read_sources(connection: Connection, tenant: int, unit: int) -> tuple[str | None, list[LogSource]]:
-    """The outcome of a job or run, and whose attempts its log is of. Raises Unknown."""
+    """The outcome of a job or run, and whose attempts its log is of.
+
+    Raises:
+        Unknown: there is none.
+    """
     rows = connection.rows(UNIT_NOW, {"unit": unit, "tenant": tenant})
     if not rows:
         raise Unknown("there is no such job")

@@ -154,7 +154,11 @@ async def read_apart(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def find_blobs(request: Request) -> BlobStore:
-    """Where this server keeps blobs. Raises NoBlobs."""
+    """Where this server keeps blobs.
+
+    Raises:
+        NoBlobs: this server has no place for blobs.
+    """
     return request.server.app.engine.find_blobs()
 
 
@@ -184,7 +188,11 @@ async def read_blob(request: Request) -> BytesReply:
 
 
 def answer_blob(request: Request, digest: str, media: str, headers: dict[str, str]) -> BytesReply:
-    """The bytes of a blob that the caller may read. Raises Unknown."""
+    """The bytes of a blob that the caller may read.
+
+    Raises:
+        Unknown: there is none.
+    """
     blobs, tenant = find_blobs(request), request.caller.tenant
     length = blobs.find_length(tenant, digest)
     if length is None:
@@ -233,13 +241,21 @@ async def add_artifact(request: Request) -> EvidenceResponse:
 
 
 async def read_lease(request: Request) -> LeaseRef:
-    """The lease that a message names. Raises Unknown for a job that is not there."""
+    """The lease that a message names.
+
+    Raises:
+        Unknown: a job that is not there.
+    """
     body: LeaseRequest = request.body
     return LeaseRef(unit=await request.find_unit(), fence=body.fence, lease=body.lease)
 
 
 def make_evidence(status: EvidenceStatus) -> EvidenceResponse:
-    """What was added. Raises ApiError (409) for what was not taken."""
+    """What was added.
+
+    Raises:
+        ApiError: 409, for what was not taken.
+    """
     if status.accepted:
         return EvidenceResponse(status.attempt, status.late, status.length)
     if "LEASE" in status.why:
@@ -328,7 +344,11 @@ async def open_log_stream(request: Request, unit: int, attempt: int | None) -> A
 
 
 def parse_position(request: Request, default: LogPosition) -> LogPosition:
-    """How far the caller has read. Raises ApiError."""
+    """How far the caller has read.
+
+    Raises:
+        ApiError: it is not allowed; the text says what is.
+    """
     text = request.headers.get("last-event-id", "")
     if not text:
         return default

@@ -70,6 +70,10 @@ async def hold_and_log(teller: Storyteller, grant: LeaseGrant, blob: BlobRef) ->
 
 
 def check_kept(teller: Storyteller, grant: LeaseGrant, text: bytes) -> None:
-    """What was accepted is in the log, once and in order. Raises AssertionError."""
+    """What was accepted is in the log, once and in order.
+
+    Raises:
+        AssertionError: it is not.
+    """
     part = teller.read(read_log_part, grant.unit, grant.attempt, 0, READ)
     assert part is None or part.data.count(text) == 1 or part.start, f"{part.data!r} lacks {text!r}, or has it twice"

@@ -59,7 +59,11 @@ def make_child(tx: UnitOfWork, unit: Unit, command: Record) -> bool:
 
 
 def decode_work(command: Record) -> Work:
-    """The work of a child. Raises InterlockError if it is none, or says what is not its own to say."""
+    """The work of a child.
+
+    Raises:
+        InterlockError: it is none, or says what is not its own to say.
+    """
     try:
         work = msgspec.json.decode(command.payload, type=Work)
     except msgspec.MsgspecError as error:

@@ -88,7 +88,11 @@ def list_pauses(
 def find_target(
     client: App, unit: str | None, queue: str | None, task: str | None, outage: str | None = None
 ) -> dict[str, str | int]:
-    """Return the field of a command that names what is meant. Raises InterlockError unless it is one thing."""
+    """Return the field of a command that names what is meant.
+
+    Raises:
+        InterlockError: it names nothing, or more than one thing.
+    """
     given = {"unit": unit, "queue": queue, "task": task, "outage": outage}
     target: dict[str, str | int] = {name: value for name, value in given.items() if value is not None}
     if len(target) != 1:

@@ -64,7 +64,11 @@ def keep_detail(tx: UnitOfWork, outage: PauseRow, detail: OutageDetail, look_at:
 
 
 def check_depends(lifecycles: object, work: Work) -> None:
-    """Check what work depends on. Raises InterlockError."""
+    """Check what work depends on.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if len(work.depends) > DEPENDS_MAX:
         raise InterlockError(f"depends has {len(work.depends)} names; at most {DEPENDS_MAX} are allowed")
     for name in work.depends:

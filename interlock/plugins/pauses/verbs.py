@@ -93,7 +93,11 @@ def unpause_work(tx: UnitOfWork, command: UnpauseWork) -> PauseStatus:
 
 
 def name_target(command: PauseWork | UnpauseWork) -> tuple[str, str]:
-    """Returns what a command means: a kind and a name. Raises InterlockError unless it names one thing."""
+    """Returns what a command means: a kind and a name.
+
+    Raises:
+        InterlockError: it names nothing, or more than one thing.
+    """
     away = command.outage if isinstance(command, UnpauseWork) else None
     wanted = {QUEUE: command.queue, TASK: command.task, UNIT: command.unit, OUTAGE: away}
     named = [(kind, str(name)) for kind, name in wanted.items() if name is not None]
@@ -104,7 +108,11 @@ def name_target(command: PauseWork | UnpauseWork) -> tuple[str, str]:
 
 
 def find_end(tx: UnitOfWork, command: PauseWork) -> int | None:
-    """Returns when a pause ends by itself (microseconds), None if never. Raises InterlockError."""
+    """Returns when a pause ends by itself (microseconds), None if never.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if command.until is not None and command.for_us is not None:
         raise InterlockError("until and for_us are not allowed together; one of them is")
     if command.for_us is not None:
@@ -116,7 +124,12 @@ def find_end(tx: UnitOfWork, command: PauseWork) -> int | None:
 
 
 def check_unit(tx: UnitOfWork, number: int) -> Unit:
-    """Returns a unit that can be paused, locked. Raises Unknown, and InterlockError if nothing of it can start."""
+    """Returns a unit that can be paused, locked.
+
+    Raises:
+        Unknown: there is none.
+        InterlockError: nothing of it can start.
+    """
     unit = tx.unit(number)
     lifecycle, name = tx.lifecycle(unit), format_id(unit.lifecycle, unit.id)
     if lifecycle.birth.trigger == "register":

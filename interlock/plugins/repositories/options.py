@@ -51,7 +51,11 @@ def make_capability(repo: str) -> str:
 
 
 def check_repository_name(repo: str) -> str:
-    """Returns the name of a repository. Raises InterlockError."""
+    """Returns the name of a repository.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if not REPOSITORY.fullmatch(repo):
         allowed = "1 to 100 letters, digits, and . _ -, not first of these three"
         raise InterlockError(f"the repository {repo[:40]!r} is not allowed; allowed are {allowed}")
@@ -89,7 +93,11 @@ def encode_members(members: Mapping[str, Any]) -> str:
 
 
 def check_repository(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
-    """Check what work says of a repository, and that it merges where it can. Raises InterlockError."""
+    """Check what work says of a repository, and that it merges where it can.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     given = read_repository(work.options)
     if given is not None:
         if given.repo:
@@ -123,7 +131,11 @@ def is_merge(job: Any) -> bool:
 
 
 def read_onto(job: Mapping[str, Any]) -> str:
-    """Returns the branch that a merge names. Raises InterlockError."""
+    """Returns the branch that a merge names.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     try:
         onto = msgspec.json.decode(job.get("input") or "{}").get("onto")
     except (msgspec.MsgspecError, AttributeError, TypeError, RecursionError):

@@ -27,7 +27,11 @@ ALLOWED = f"a cron expression of five fields ({FIELDS}) as '30 8 * * MON-FRI', o
 
 
 def normalize_timing(timing: str, timezone: str, now: int) -> str:
-    """A timing in its shortest spelling. Raises InterlockError for one that is wrong or does not come any more."""
+    """A timing in its shortest spelling.
+
+    Raises:
+        InterlockError: one that is wrong or does not come any more.
+    """
     if not 0 < len(timing) <= TIMING_MAX:
         raise InterlockError(f"timing is not allowed; allowed are 1 to {TIMING_MAX} characters: {ALLOWED}")
     text = " ".join(timing.split())

@@ -46,7 +46,11 @@ def check_shell_options(options: ShellOptions) -> None:
 
 
 def make_limits(options: ShellOptions) -> ProcessLimits:
-    """Returns the limits of a command. Raises InterlockError for one that there is not, or that is not allowed."""
+    """Returns the limits of a command.
+
+    Raises:
+        InterlockError: one that there is not, or that is not allowed.
+    """
     if unknown := [name for name in options.limits if name not in LIMITS]:
         raise InterlockError(f"limits: there is no limit '{unknown[0]}'; there are {', '.join(LIMITS)}")
     limits: dict[str, Any] = dict(options.limits)

@@ -26,7 +26,11 @@ from interlock.store.unit_of_work import UnitOfWork
 
 
 def check_shell(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
-    """Work that says a command is for workers that run commands. Raises InterlockError."""
+    """Work that says a command is for workers that run commands.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if (options := read_shell(work.options)) is None:
         return
     lifecycle = lifecycles[work.lifecycle]

@@ -48,7 +48,11 @@ class Exporter:
         self.next_at = 0.0  # when documents may be written again
 
     def copy_page(self) -> bool:
-        """Adds the next transitions to the log. Returns whether there are more already. Raises InterlockError."""
+        """Adds the next transitions to the log. Returns whether there are more already.
+
+        Raises:
+            InterlockError: the folder cannot be written.
+        """
         try:
             page: TransitionPage = self.read(read_transitions, self.cursor, self.page)
         except InterlockError as refused:
@@ -72,7 +76,11 @@ class Exporter:
         return transitions[ids.index(known) + 1 :] if known in ids else transitions
 
     def write_documents(self, *, at_once: bool = False) -> None:
-        """Writes what has changed: at most once a second, and for a tenth of the time. Raises InterlockError."""
+        """Writes what has changed: at most once a second, and for a tenth of the time.
+
+        Raises:
+            InterlockError: the folder cannot be written.
+        """
         began = time.monotonic()
         if began < self.next_at and not at_once:
             return
@@ -92,7 +100,11 @@ class Exporter:
         self.next_at = began + max(EVERY, took * SHARE)
 
     def count(self) -> None:
-        """Counts what has happened since it counted last, and nothing of before. Raises InterlockError."""
+        """Counts what has happened since it counted last, and nothing of before.
+
+        Raises:
+            InterlockError: the folder cannot be written.
+        """
         more = True
         while more:
             page: CountedMoves = self.read(count_moves, self.counted)
@@ -135,7 +147,11 @@ class Exporter:
                 self.ended.discard(unit)
 
     def run(self, *, follow: bool) -> None:
-        """Writes everything that has happened, and with `follow` what happens from then on. Raises InterlockError."""
+        """Writes everything that has happened, and with `follow` what happens from then on.
+
+        Raises:
+            InterlockError: the folder cannot be written, or is of another database.
+        """
         while True:
             while self.copy_page():
                 self.write_documents()

@@ -96,7 +96,8 @@ class StateFolder:
     def __init__(self, path: Path, rotate_bytes: int) -> None:
         """Opens the log and cuts the part of a line that a killed writer has left.
 
-        Raises InterlockError.
+        Raises:
+            InterlockError: the folder cannot be written, or another process writes it.
         """
         self.path, self.rotate_bytes = path, rotate_bytes
         with say_os_errors(path):
@@ -134,7 +135,11 @@ class StateFolder:
         return (written.counts, written.cursor) if of_log else ({}, None)
 
     def append(self, transitions: Sequence[LoggedTransition]) -> None:
-        """Adds transitions to the log; when it returns they are on disk. Raises InterlockError."""
+        """Adds transitions to the log; when it returns they are on disk.
+
+        Raises:
+            InterlockError: the folder cannot be written.
+        """
         buffer = bytearray()
         with say_os_errors(self.path):
             for transition in transitions:
@@ -171,7 +176,11 @@ class StateFolder:
         sync_folder(self.path)
 
     def replace(self, name: str, document: Any) -> None:
-        """Writes a document whole: whoever reads it meanwhile has the old one or the new one. Raises InterlockError."""
+        """Writes a document whole: whoever reads it meanwhile has the old one or the new one.
+
+        Raises:
+            InterlockError: the folder cannot be written.
+        """
         text = msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
         with say_os_errors(self.path):
             unfinished = self.path / f".{name}.tmp"

@@ -140,7 +140,11 @@ def refuse_others(tx: UnitOfWork, command: RestoreTree, units: Iterable[Unit]) -
 
 
 def take_ids(tx: UnitOfWork, ids: Sequence[int]) -> None:
-    """Nobody else is given these ids. Raises InterlockError if somebody may have them already."""
+    """Nobody else is given these ids.
+
+    Raises:
+        InterlockError: somebody may have them already.
+    """
     ((beyond,),) = tx.connection.rows(LOCK_IDS)
     last, skipped = max(ids), list[tuple[int, int]]()
     if tx.ids.next < tx.ids.end:  # what this program itself has taken it gives up
@@ -177,7 +181,11 @@ class ActWriter:
         self.forced = {(row.unit, row.version): row for row in rows if isinstance(row, ForcedMove)}
 
     def write(self, acts: Iterable[Act]) -> None:
-        """Writes acts in an order in which each finds its units where it begins. Raises InterlockError."""
+        """Writes acts in an order in which each finds its units where it begins.
+
+        Raises:
+            InterlockError: the file does not hold the whole history.
+        """
         waiting = sorted((act for act in acts if self.versions.keys() & set(act.units)), key=lambda act: act.id)
         if len(waiting) > ACTS_MAX:
             raise InterlockError(f"its history has {len(waiting)} changes; at most {ACTS_MAX} come back at once")

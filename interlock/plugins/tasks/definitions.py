@@ -63,7 +63,11 @@ class KnownTask:
         return read_rules(self.row)
 
     def complete(self, work: Work) -> Work:
-        """Returns work with the rules that it leaves out. Raises InterlockError for wrong arguments."""
+        """Returns work with the rules that it leaves out.
+
+        Raises:
+            InterlockError: wrong arguments.
+        """
         if self.rules:
             values = rule_values(work)
             if (changes := self.changes.get(values)) is None:
@@ -106,7 +110,11 @@ def make_checker(task: str, parameters: tuple[Parameter, ...]) -> ArgumentChecke
 
 
 def read_rules(row: TaskDefinition) -> dict[str, Any]:
-    """The rules of a definition by the fields of work; labels as an object. Raises Corrupt."""
+    """The rules of a definition by the fields of work; labels as an object.
+
+    Raises:
+        Corrupt: what is stored cannot be read.
+    """
     rules: dict[str, Any] = decode_stored(row, row.rules, dict[str, Any])
     if "capabilities" in rules:
         rules["capabilities"] = tuple(rules["capabilities"])
@@ -118,7 +126,11 @@ def read_rules(row: TaskDefinition) -> dict[str, Any]:
 
 
 def read_parameters(row: TaskDefinition) -> list[Parameter] | None:
-    """The parameters of a definition; None if it takes anything. Raises Corrupt."""
+    """The parameters of a definition; None if it takes anything.
+
+    Raises:
+        Corrupt: what is stored cannot be read.
+    """
     return None if row.parameters is None else decode_stored(row, row.parameters, list[Parameter])
 
 
@@ -180,7 +192,11 @@ def submit_reads(cache: EngineCache, submits: Sequence[Submit]) -> Iterator[Boun
 
 
 def complete_rules(tx: UnitOfWork, works: Sequence[Work]) -> Sequence[Work]:
-    """Works with the rules of their tasks where they leave them out. Raises InterlockError for wrong arguments."""
+    """Works with the rules of their tasks where they leave them out.
+
+    Raises:
+        InterlockError: wrong arguments.
+    """
     tasks = load_tasks(tx, tx.tenant)
     return [complete_job(tx, tasks, work) for work in works] if tasks else works
 
@@ -214,7 +230,11 @@ def define_task(tx: UnitOfWork, command: DefineTask) -> Planned:
 
 
 def encode_definition(tx: UnitOfWork, command: DefineTask) -> tuple[str | None, str]:
-    """Parameters and rules as they are kept. Raises InterlockError for those that could never hold."""
+    """Parameters and rules as they are kept.
+
+    Raises:
+        InterlockError: those that could never hold.
+    """
     work = command.work
     for other in OTHERS:
         if getattr(work, other) != getattr(PLAIN, other):

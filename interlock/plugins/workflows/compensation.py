@@ -38,7 +38,11 @@ class UndoStep(Undo, frozen=True, forbid_unknown_fields=True):
 
 
 def check_compensation(command: Record) -> None:
-    """The payload of a compensation names the work that undoes something. Raises InterlockError."""
+    """The payload of a compensation names the work that undoes something.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if command.kind != "compensation":
         return
     try:

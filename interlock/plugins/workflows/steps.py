@@ -28,7 +28,11 @@ class WorkflowOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_step(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
-    """Check what work says of itself as a step or as a run. Raises InterlockError."""
+    """Check what work says of itself as a step or as a run.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     options = read_options(work, WorkflowOptions)
     for name in ("step", "undo", "template"):
         if getattr(options, name) is not None:

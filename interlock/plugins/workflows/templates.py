@@ -135,7 +135,11 @@ def rerun_template(tx: UnitOfWork, old: Unit, command: Requeue | Rerun) -> Submi
 
 
 def find_first(tx: UnitOfWork, old: Unit, command: Rerun) -> str | None:
-    """The step from which on a run is done again; None if all of it is. Raises InterlockError if nothing failed."""
+    """The step from which on a run is done again; None if all of it is.
+
+    Raises:
+        InterlockError: nothing failed.
+    """
     if not command.failed:
         return command.first
     done = outputs_in(tx, (*policy_of(tx.body(old)).earlier, old.id))

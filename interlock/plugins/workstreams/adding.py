@@ -51,7 +51,11 @@ class AddedTasks:
 
 
 def refuse_late(tx: UnitOfWork, work: Work, parent: Unit | None) -> Work:
-    """Returns work as it is. Raises InterlockError for a task that comes when all others have ended."""
+    """Returns work as it is.
+
+    Raises:
+        InterlockError: a task that comes when all others have ended.
+    """
     if parent is None or parent.category != Category.GATE or not is_workstream(tx.lifecycle(parent)):
         return work
     if work.decides or not is_check(work):
@@ -67,7 +71,11 @@ def is_check(work: Work) -> bool:
 
 
 def plan_complete(tx: UnitOfWork, command: Submit, made: Sequence[Submitted]) -> None:
-    """Workstreams that have all their tasks now are planned. Raises InterlockError if one has too many."""
+    """Workstreams that have all their tasks now are planned.
+
+    Raises:
+        InterlockError: one has too many.
+    """
     if all(work.parent is None for work in command.work):
         return
     units, fresh = tx.rows.units, {each.unit for each in made if each.created}
@@ -151,7 +159,11 @@ def add_tasks(tx: UnitOfWork, command: AddTasks) -> list[Submitted]:
 
 
 def find_workstream(tx: UnitOfWork, task: Unit) -> Unit:
-    """The workstream of a task, locked. Raises InterlockError if it has none."""
+    """The workstream of a task, locked.
+
+    Raises:
+        InterlockError: it has none.
+    """
     parent = tx.unit(task.parent) if task.parent is not None else None
     if parent is None or not is_workstream(tx.lifecycle(parent)):
         raise InterlockError(f"{format_id(task.lifecycle, task.id)} is no task of a workstream")
@@ -159,7 +171,11 @@ def find_workstream(tx: UnitOfWork, task: Unit) -> Unit:
 
 
 def name_parent(work: Work, task: Unit, parent: Unit) -> Work:
-    """Work as it is added below the workstream of a task. Raises InterlockError."""
+    """Work as it is added below the workstream of a task.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if work.lifecycle != task.lifecycle:
         raise InterlockError(f"a {work.lifecycle} is not added to a {parent.lifecycle}; allowed is a {task.lifecycle}")
     if work.step is None:

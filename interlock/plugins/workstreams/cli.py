@@ -71,7 +71,11 @@ Sandbox = Annotated[
 
 
 def read_file(name: str) -> dict[str, Any]:
-    """Return what a file says. Raises InterlockError, which names the file."""
+    """Return what a file says.
+
+    Raises:
+        InterlockError: the text names the file.
+    """
     data, where = read_bytes(name)
     try:
         text = data.decode()
@@ -81,7 +85,11 @@ def read_file(name: str) -> dict[str, Any]:
 
 
 def read_bytes(name: str) -> tuple[bytes, str]:
-    """Return a file, and how it is called in messages. Raises InterlockError, which names the file."""
+    """Return a file, and how it is called in messages.
+
+    Raises:
+        InterlockError: the text names the file.
+    """
     where = "standard input" if name == "-" else f"'{name}'"
     try:
         return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes(), where
@@ -261,7 +269,11 @@ def reassign_task(
 
 
 def ask_of_task(client: App, kind: type[Any], unit: str, actor: str | None, reason: str) -> Any:
-    """Send a command about one task, and return the answer. Raises InterlockError."""
+    """Send a command about one task, and return the answer.
+
+    Raises:
+        InterlockError: it was refused.
+    """
     return client.send(kind(tenant=client.tenant, unit=find_unit(client, unit), actor=get_actor(actor), reason=reason))
 
 
@@ -301,7 +313,11 @@ def rerun_workstream(
 
 
 def find_workstream(client: App, text: str) -> WorkstreamRun:
-    """Return the workstream that an id names. Raises Unknown."""
+    """Return the workstream that an id names.
+
+    Raises:
+        Unknown: there is none.
+    """
     unit = find_unit(client, text)
     lifecycle = client.read(read_summary, unit).lifecycle
     if lifecycle != WORKSTREAM:

@@ -86,7 +86,11 @@ def refuse(tx: UnitOfWork, unit: Unit, error: str, *, is_allowed: bool) -> None:
 
 
 def read_items(tx: UnitOfWork, unit: Unit, own: MapOptions) -> list[Any]:
-    """The list that a map goes over. Raises InterlockError if it is none, or too long."""
+    """The list that a map goes over.
+
+    Raises:
+        InterlockError: it is none, or too long.
+    """
     name, _, path = own.over.partition(".")
     assert unit.parent is not None
     place = find_place(tx, tx.unit(unit.parent), name)

@@ -51,7 +51,11 @@ def stamp_of(command: Command[Any], reason: str) -> Stamp:
 
 
 def find_open_workstream(tx: UnitOfWork, task: Unit) -> Unit:
-    """The workstream of a task, locked. Raises InterlockError if it has none that goes on."""
+    """The workstream of a task, locked.
+
+    Raises:
+        InterlockError: it has none that goes on.
+    """
     parent = find_workstream(tx, task)
     if parent.category not in GOES_ON:
         name = format_id(parent.lifecycle, parent.id)

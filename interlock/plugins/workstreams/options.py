@@ -51,7 +51,11 @@ def is_workstream(lifecycle: Lifecycle) -> bool:
 
 
 def check_workstream(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
-    """Check what work says of itself as a workstream or a task. Raises InterlockError."""
+    """Check what work says of itself as a workstream or a task.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     if (own := read_own(work)) is None:
         return
     lifecycle = lifecycles[work.lifecycle]
@@ -75,7 +79,11 @@ def check_workstream(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
 
 
 def check_map(work: Work, own: MapOptions) -> None:
-    """Check what a map goes over. Raises InterlockError."""
+    """Check what a map goes over.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     name, _, _ = own.over.partition(".")
     if work.step is None:
         raise InterlockError("a map has a name (step): its tasks are called like it")

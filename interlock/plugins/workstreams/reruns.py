@@ -125,7 +125,11 @@ def list_needs(
 def choose_kept(
     command: Rerun, tasks: Mapping[int, OldTask], needs: Mapping[int, Iterable[Need]]
 ) -> tuple[set[int], set[int]]:
-    """The tasks that are taken over, and those of which parts may be. Raises InterlockError if none has the name."""
+    """The tasks that are taken over, and those of which parts may be.
+
+    Raises:
+        InterlockError: none has the name.
+    """
     completed = {unit for unit, task in tasks.items() if task.unit.outcome == Category.SUCCESS}
     if command.first is None:
         return (completed, set(tasks)) if command.failed else (set(), set())

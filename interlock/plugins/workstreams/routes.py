@@ -103,7 +103,11 @@ async def submit_workstream(request: Request) -> Reply:
 
 
 def make_works(request: Request, body: WorkstreamRequest) -> tuple[Work, list[Work]]:
-    """Makes the works of a workstream and its tasks. Raises InterlockError."""
+    """Makes the works of a workstream and its tasks.
+
+    Raises:
+        InterlockError: it is not allowed; the text says what is.
+    """
     return make_definition(request.app, body).make_works(body.arguments, make_options(body))
 
 
@@ -187,7 +191,11 @@ async def rerun_workstream(request: Request) -> Reply:
 
 
 def check_states(known: Any, states: Sequence[str]) -> tuple[str, ...]:
-    """Returns states of a task. Raises InterlockError for a word that is none."""
+    """Returns states of a task.
+
+    Raises:
+        InterlockError: a word that is none.
+    """
     for state in states:
         if state not in known:
             raise InterlockError(f"state = '{state}' is not allowed; allowed are {', '.join(known)}")

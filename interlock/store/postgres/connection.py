@@ -214,7 +214,11 @@ class PostgresConnection:
         return self.raw.execute(translate_sql(sql), encode_lists(bound.params(now)))
 
     def commit(self) -> None:
-        """The transaction stands. Raises LostCommit if the server may have committed and did not say so."""
+        """The transaction stands.
+
+        Raises:
+            LostCommit: the server may have committed and did not say so.
+        """
         self.warnings.clear()
         pipeline, self.unsynced = self.unsynced, None
         try:
@@ -249,7 +253,11 @@ class PostgresConnection:
                 self.raw.close()
 
     def reconnect(self) -> None:
-        """There is a new connection. Raises Unreachable when the server stays away."""
+        """There is a new connection.
+
+        Raises:
+            Unreachable: the server stays away.
+        """
         self.close()
         self.generation = None  # it may be another server, or one that was restored
         for pause in PAUSES:

@@ -81,7 +81,11 @@ FAILED, ABORTED, ROWS, SYNC = (
 
 
 def open_raw(url: str) -> psycopg.Connection[tuple[Any, ...]]:
-    """A connection in autocommit, so that a transaction begins where we say so. Raises Unreachable."""
+    """A connection in autocommit, so that a transaction begins where we say so.
+
+    Raises:
+        Unreachable: the server cannot be reached.
+    """
     try:
         return psycopg.connect(split_prepare(url)[0], autocommit=True, prepare_threshold=None, client_encoding="UTF8")
     except psycopg.Error as error:

@@ -82,7 +82,11 @@ class Notify:
                 listener.close()
 
     def receive(self, watched: Callable[[], set[Queue]], timeout: float) -> set[Queue]:
-        """The queues that others told of. Raises Unavailable when the connection is lost, and perhaps some with it."""
+        """The queues that others told of.
+
+        Raises:
+            Unavailable: the connection is lost, and perhaps some of them with it.
+        """
         if self.pooled:
             self.ending.wait(timeout)
             return set()

@@ -177,7 +177,11 @@ def format_view_id(view: View) -> str:
 
 
 def place_of(connection: Connection, tenant: int, unit: int, sql: str) -> tuple[int, ...]:
-    """Where a unit stands in a list. Raises InterlockError."""
+    """Where a unit stands in a list.
+
+    Raises:
+        InterlockError: the job is not there any more.
+    """
     rows = connection.rows(f"{sql} AND tenant = :tenant", {"unit": unit, "tenant": tenant})
     if not rows:
         raise InterlockError("the job behind which to go on is not there any more; begin with the first page")

@@ -60,7 +60,11 @@ class Tree(msgspec.Struct, frozen=True):
 
 
 def read_tree(connection: Connection, tenant: int, unit: int, limit: int = TREE_MAX) -> Tree:
-    """A unit and all below it, by one question; of a larger tree its upper part. Raises Unknown."""
+    """A unit and all below it, by one question; of a larger tree its upper part.
+
+    Raises:
+        Unknown: there is none.
+    """
     below = (
         "WITH RECURSIVE tree (id) AS (SELECT id FROM unit WHERE id = :top AND tenant = :tenant UNION ALL "
         "SELECT unit.id FROM tree JOIN unit ON unit.parent = tree.id) SELECT id FROM tree LIMIT :limit"

@@ -82,7 +82,11 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_summary(connection: Connection, tenant: int, unit: int) -> UnitSummary:
-    """Where a unit stands. Raises Unknown."""
+    """Where a unit stands.
+
+    Raises:
+        Unknown: there is none.
+    """
     rows = connection.rows(f"{SUMMARY} WHERE id = :unit AND unit.tenant = :tenant", {"unit": unit, "tenant": tenant})
     if not rows:
         raise Unknown(f"no job, run or step {unit}")
@@ -90,7 +94,12 @@ def read_summary(connection: Connection, tenant: int, unit: int) -> UnitSummary:
 
 
 def view(connection: Connection, tenant: int, unit: int) -> View:
-    """A unit and its body. Raises Unknown, and Corrupt if it has no body."""
+    """A unit and its body.
+
+    Raises:
+        Unknown: there is none.
+        Corrupt: it has no body.
+    """
     rows = select_views(connection, tenant, ["unit.id = :unit"], {"unit": unit}, 1)
     if not rows:
         row = read_unit(connection, tenant, unit)
@@ -99,7 +108,11 @@ def view(connection: Connection, tenant: int, unit: int) -> View:
 
 
 def read_unit(connection: Connection, tenant: int, unit: int) -> Unit:
-    """A unit without its body, which may be missing. Raises Unknown."""
+    """A unit without its body, which may be missing.
+
+    Raises:
+        Unknown: there is none.
+    """
     rows = read_rows(connection, Unit, "WHERE id = :unit AND tenant = :tenant", unit=unit, tenant=tenant)
     if not rows:
         raise Unknown(f"no job, run or step {unit}")
@@ -208,7 +221,11 @@ def events_of(connection: Connection, tenant: int, unit: int, after: int = 0, li
 
 
 def read_newest_version(connection: Connection, tenant: int, unit: int) -> int:
-    """The version of a unit. Raises Unknown."""
+    """The version of a unit.
+
+    Raises:
+        Unknown: there is none.
+    """
     rows = connection.rows(f"SELECT version FROM unit WHERE {OWN} AND id = :unit", {"tenant": tenant, "unit": unit})
     if not rows:
         raise Unknown(f"no job, run or step {unit}")
@@ -312,7 +329,11 @@ def needs_of(connection: Connection, tenant: int, unit: int) -> list[Needed]:
 
 
 def child_named(connection: Connection, tenant: int, unit: int, name: str) -> UnitSummary:
-    """The child of a unit that has this name in it. Raises Unknown, which says what the names are."""
+    """The child of a unit that has this name in it.
+
+    Raises:
+        Unknown: the text says what the names are.
+    """
     own = "place.parent = :parent AND place.tenant = :tenant"
     given = {"parent": unit, "tenant": tenant}
     sql = f"{SUMMARY} JOIN place ON place.unit = unit.id WHERE {own} AND place.name = :name"

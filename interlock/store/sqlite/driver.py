@@ -28,9 +28,12 @@ OUT_OF_REACH = ("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_READONLY", "SQLITE_CANTOP
 
 
 def open_raw(path: str) -> sqlite3.Connection:
-    """A handle on a file that never loses what it acknowledged. Raises Unreachable.
+    """A handle on a file that never loses what it acknowledged.
 
     A new file is its owner's alone, and so is what SQLite puts beside it: its log has the mode of the database.
+
+    Raises:
+        Unreachable: the file cannot be opened.
     """
     if path != MEMORY:
         if not Path(path).absolute().parent.is_dir():
