@@ -11,7 +11,15 @@ from interlock.client.async_pairs import Call, Sender, verb
 from interlock.client.durations import Length, length_us
 from interlock.client.runs import Run
 from interlock.client.shell import ShellCommand
-from interlock.client.tasks import RunSubmitOptions, Task, check_options, inherit, refuse_unknown_options, take_by
+from interlock.client.tasks import (
+    RunSubmitOptions,
+    Task,
+    check_options,
+    inherit,
+    parse_list,
+    refuse_unknown_options,
+    take_by,
+)
 from interlock.client.workstream_tasks import WorkstreamTask, make_part
 from interlock.core.validation import check_work
 from interlock.kernel import when, workflow_graph
@@ -90,8 +98,16 @@ def approval(
     """A gate that waits for people: `quorum` of the `approvers` (names or roles; anybody by default).
 
     If nobody decides until it `expires`, the run fails. A rejection cancels the run, or fails it: `on_reject="fail"`.
+
+    Raises:
+        InterlockError: the name is no text, the approvers no list, or the quorum no number.
     """
-    return Approval(name, tuple(approvers), quorum, expires, on_reject, not_submitter, when)
+    if not isinstance(name, str) or not name:
+        raise InterlockError(f"name = {name!r} is not allowed; allowed is any other text")
+    if quorum is not None and (not isinstance(quorum, int) or isinstance(quorum, bool)):
+        raise InterlockError(f"quorum = {quorum!r} is not allowed; allowed is a whole number from 1 on")
+    people = (approvers,) if isinstance(approvers, str) else parse_list("approvers", approvers)
+    return Approval(name, people, quorum, expires, on_reject, not_submitter, when)
 
 
 def shell(

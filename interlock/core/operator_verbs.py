@@ -80,7 +80,7 @@ def check_parts(command: Rerun) -> None:
     if command.step is not None and command.from_task is not None:
         raise InterlockError("step and from_task are not allowed together; they mean the same")
     if command.failed and command.first is not None:
-        raise InterlockError("failed and a step are not allowed together; give one of them")
+        raise InterlockError("failed and a step or task to begin at are not allowed together; give one of them")
 
 
 def name_again(command: Requeue | Rerun) -> str:

@@ -19,12 +19,16 @@ class Ids:
         """`alone` keeps others from speaking to the session meanwhile, if it is not the caller's own."""
         self.connection, self.spare, self.alone = connection, self.SPARE, alone or nullcontext()
         self.next = self.end = 0
+        self.given_up: list[tuple[int, int]] = []  # stretches of ids, first and last, that it never gives out
 
     def reserve(self, wanted: int = 0) -> None:
         """There are ids enough for a transaction that wants so many, and some to spare but for the first.
 
-        Many programs make one unit and end: they take no block of thousands with them.
+        Many programs make one unit and end: they take no block of thousands with them. Others make none at all, and
+        get a block only if one was missing.
         """
+        if not wanted and not self.end and self.spare == self.SPARE:
+            return
         first = wanted and not self.end
         least = wanted if first else wanted + self.spare
         if self.end - self.next >= least:
@@ -35,6 +39,12 @@ class Ids:
             before, self.end = self.end, self.connection.rows(sql, {"block": block})[0][0]
         if self.end - block != before:  # else it goes on where the last one ends
             self.next = self.end - block
+
+    def give_up(self) -> None:
+        """What is left of its block is given out by nobody."""
+        if self.next < self.end:
+            self.given_up.append((self.next, self.end - 1))
+            self.next = self.end
 
     def take(self) -> int:
         if self.next >= self.end:

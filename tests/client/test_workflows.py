@@ -527,3 +527,12 @@ def test_the_documents_name_of_a_gate_is_a_gate(shop: Shop) -> None:
         shop.stage.drain()
         assert run.status == DONE
     assert "APPROVAL" not in shop.did
+
+
+def test_an_approval_says_what_is_wrong_with_it() -> None:
+    assert interlock.approval("ship", approvers="ops").approvers == ("ops",)
+    for wrong, word in (({"approvers": 5}, "approvers"), ({"quorum": "two"}, "quorum"), ({"quorum": True}, "quorum")):
+        with pytest.raises(InterlockError, match=f"{word} = .* is not allowed; allowed is"):
+            interlock.approval("ship", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(InterlockError, match="name = '' is not allowed"):
+        interlock.approval("")

@@ -148,6 +148,29 @@ def test_a_tree_that_was_tampered_with_changes_nothing(world: World, other: Worl
     assert other.count("unit") == other.count("act") == 0
 
 
+def test_a_tree_that_was_refused_takes_no_ids_from_the_next(world: World, other: World) -> None:
+    command = tree_of(world, ended(world)[0])
+    other.now_us = world.now_us
+    for _ in range(2):
+        with pytest.raises(InterlockError, match="not hold the whole history"):
+            other.carry_out(msgspec.structs.replace(command, acts=command.acts[:2] + command.acts[3:]))
+    again = World(other.connection)  # another program, which knows nothing of the first one
+    again.now_us = world.now_us
+    assert again.carry_out(command) == 2
+
+
+def test_ids_that_a_program_gave_up_for_a_refused_tree_are_free_for_the_next(world: World, tmp_path: Path) -> None:
+    command = tree_of(world, ended(world)[0])
+    with fresh("sqlite memory", tmp_path, "") as connection:
+        other = World(connection)
+        other.now_us = world.now_us
+        other.engine.committer.ids.reserve(100)
+        with pytest.raises(InterlockError, match="not hold the whole history"):
+            other.carry_out(msgspec.structs.replace(command, acts=command.acts[:2] + command.acts[3:]))
+        assert other.carry_out(command) == 2
+        assert other.submit() > 100
+
+
 def test_what_came_back_is_not_told_again_and_can_be_archived_again(world: World, other: World, tmp_path: Path) -> None:
     stream, _ = ended(world)
     other.now_us = world.now_us

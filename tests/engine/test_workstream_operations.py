@@ -87,7 +87,7 @@ def test_a_critical_task_and_one_of_an_ended_workstream_are_not_retried(world: W
     ws, a, _ = stream(world, task("a", "ws"), task("b", "ws"))
     fail(world, world.worker(), "a")
     assert world.unit(ws).state == "failed"
-    with pytest.raises(InterlockError, match="is failed: nothing of it is changed any more; when it has ended, rerun"):
+    with pytest.raises(InterlockError, match="is failed: nothing of it is changed any more; rerun it"):
         world.send(RetryTask(unit=a))
     job = world.submit()
     with pytest.raises(InterlockError, match="is no task of a workstream"):
@@ -177,6 +177,8 @@ def test_a_running_task_is_reassigned_without_using_up_an_attempt(world: World) 
         world.send(ReassignTask(unit=a))
     do(world, world.worker("fast"), "a")
     assert world.unit(ws).state == "completed"
+    with pytest.raises(InterlockError, match=r"has ended \(completed\)$"):
+        world.send(ReassignTask(unit=a))
 
 
 def test_a_reassigned_task_goes_to_another_worker_while_there_is_one_that_can_do_it(world: World) -> None:
@@ -272,7 +274,7 @@ def test_all_is_done_again_or_what_comes_after_a_task(world: World) -> None:
     part = world.send(Rerun(unit=old, from_task="lint")).unit
     assert states(world, part) == {"fetch": "completed", "lint": "queued", "build": "queued", "ship": "pending"}
     for parts in ({"from_task": "ship"}, {"step": "ship"}):
-        with pytest.raises(InterlockError, match="failed and a step are not allowed together"):
+        with pytest.raises(InterlockError, match="failed and a step or task to begin at are not allowed together"):
             world.send(Rerun(unit=old, failed=True, **parts))
     with pytest.raises(InterlockError, match="step and from_task are not allowed together"):
         world.send(Rerun(unit=old, step="ship", from_task="ship"))

@@ -432,7 +432,7 @@ def explain_children(facts: Facts) -> Reason | None:
         format_id(child.unit.lifecycle, child.unit.id) for child in facts.children if child.unit.category in LEASED
     ][:5]
     counts = {
-        "succeeded": unit.succeeded, "lost": unit.lost, "at a gate": unit.gates, "blocked": unit.blocked,
+        "succeeded": unit.succeeded, "lost": unit.lost, "at a gate": unit.gates, "waiting for others": unit.blocked,
         "begun": unit.begun,
     }  # fmt: skip
     parts = ", ".join(f"{count} {word}" for word, count in counts.items() if count)

@@ -54,6 +54,11 @@ WHERE tenant = :tenant AND act > :act AND act <= :last AND (source IS NULL OR so
 AND lifecycle IN ('task', 'workstream', 'worker')
 AND NOT EXISTS (SELECT 1 FROM restored WHERE restored.unit = journal.unit) GROUP BY lifecycle, source, target
 """
+LOGGED_EVENTS = """
+SELECT count(*) FROM event WHERE tenant = :tenant AND source IS NOT NULL AND source <> target
+AND lifecycle IN ('task', 'workstream', 'worker')
+AND NOT EXISTS (SELECT 1 FROM restored WHERE restored.unit = event.unit)
+"""
 LAST_ACTS = """
 SELECT id FROM act WHERE tenant = :tenant AND id > :act AND id < :horizon ORDER BY id LIMIT 1 OFFSET :most
 """
@@ -123,6 +128,12 @@ FORGET_RESTORED = "DELETE FROM restored WHERE unit {ids}"
 RESTORED_AND_GONE = """
 SELECT unit FROM restored WHERE NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = restored.unit) ORDER BY unit LIMIT 100
 """
+
+
+def count_logged(connection: Connection, tenant: int) -> int:
+    """Counts the transitions that the log tells: of tasks, workstreams and workers, but for what came back."""
+    ((count,),) = connection.rows(LOGGED_EVENTS, {"tenant": tenant})
+    return int(count)
 
 
 def read_lanes_to_archive(tx: UnitOfWork, units: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:

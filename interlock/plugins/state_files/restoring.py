@@ -146,10 +146,9 @@ def take_ids(tx: UnitOfWork, ids: Sequence[int]) -> None:
         InterlockError: somebody may have them already.
     """
     ((beyond,),) = tx.connection.rows(LOCK_IDS)
-    last, skipped = max(ids), list[tuple[int, int]]()
-    if tx.ids.next < tx.ids.end:  # what this program itself has taken it gives up
-        skipped.append((tx.ids.next, tx.ids.end - 1))
-        tx.ids.next = tx.ids.end
+    tx.ids.give_up()
+    known = {(first, end) for first, end in tx.connection.rows(SKIPPED_IDS)}
+    last, skipped = max(ids), [stretch for stretch in tx.ids.given_up if stretch not in known]
     if last >= beyond:
         skipped.append((beyond, last))
         tx.connection.many(RAISE_IDS, [{"beyond": last + 1}])

@@ -58,9 +58,10 @@ def find_open_workstream(tx: UnitOfWork, task: Unit) -> Unit:
     """
     parent = find_workstream(tx, task)
     if parent.category not in GOES_ON:
-        name = format_id(parent.lifecycle, parent.id)
+        name, has_ended = format_id(parent.lifecycle, parent.id), parent.outcome is not None
         raise InterlockError(
-            f"{name} is {parent.state}: nothing of it is changed any more; when it has ended, rerun it"
+            f"{name} is {parent.state}: nothing of it is changed any more; "
+            f"{'rerun it' if has_ended else 'when it has ended, rerun it'}"
         )
     return parent
 
@@ -172,7 +173,9 @@ def reassign_task(tx: UnitOfWork, command: ReassignTask) -> Standing:
     find_workstream(tx, task)
     if not is_held(tx, task):
         name = format_id(task.lifecycle, task.id)
-        raise InterlockError(f"{name} is {task.state}: nobody holds it, and the next free worker takes it")
+        if task.outcome is not None:
+            raise InterlockError(f"{name} has ended ({task.state})")
+        raise InterlockError(f"{name} is {task.state}: nobody holds it, so it cannot be taken from anybody")
     note(tx, task.id, REASSIGNED, "{}", name=read_worker_name(tx, task.holder or 0), fence=task.fence)
     notify_holder(tx, task)
     trigger = policy.choose(tx.lifecycle(task), task.state, "release")

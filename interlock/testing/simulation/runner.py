@@ -36,6 +36,7 @@ from interlock.testing.simulation.net import Op
 from interlock.testing.simulation.record import RecordedStep
 from interlock.testing.simulation.scenarios import Move
 from interlock.testing.simulation.server import QUEUES
+from interlock.testing.simulation.state_files import RESTORES, StateWriter, has_state_files, restore_elsewhere
 from interlock.testing.simulation.virtual_loop import Process, Stuck
 from interlock.testing.simulation.workers import SimulatedWorkers
 from interlock.testing.simulation.world import World, silence_logs
@@ -109,7 +110,9 @@ class Play:
         self.timekeeper = Timekeeper(world, "timekeeper") if self.random.random() < 0.2 else None
         self.canceller = Canceller(world, "canceller")
         self.feed_reader = FeedReader(world)
+        self.state_writer = StateWriter(world) if has_state_files(world) else None
         world.on_commit += [self.canceller.watch, self.feed_reader.watch]
+        world.on_commit += [self.state_writer.watch] if self.state_writer else []
         if not world.faults.on:
             world.on_commit.append(self.judge_calm)
 
@@ -156,6 +159,10 @@ class Play:
             await self.close()
         await asyncio.gather(*(unit_id.end(30.0) for unit_id in self.workers))
         self.feed_reader.judge()
+        if self.state_writer:
+            self.state_writer.judge()
+            if self.world.seed % RESTORES == 0:
+                restore_elsewhere(self.world)
 
     def begin(self, client: Client, doing: Any) -> "asyncio.Task[None]":
         task: asyncio.Task[None] = self.world.loop.create_task(doing, context=client.process.context)
