@@ -2,11 +2,11 @@
 
 What is here
 ------------
-`grant_plain` does for a claim what `claims.py` and `leases.grant` do unit by unit, and `finish_plain` does for a report
-what `leases.start` and `leases.finish` do. Both read what they need in one question that locks the units (whether a
-unit may go this way is asked in its WHERE, under the lock), take the path from the same lifecycle by the same policy,
-and write the acts at once. The database judges these acts as it judges all others. No unit, body or move becomes an
-object.
+`grant_plain` does for a claim what `claims.py` and `leases.grant` do unit by unit; `start_plain` and `finish_plain` do
+for a report what `leases.start` and `leases.finish` do. Each reads what it needs in one question that locks the units
+(whether a unit may go this way is asked in its WHERE, under the lock), takes the path from the same lifecycle by the
+same policy, and writes the acts at once. The database judges these acts as it judges all others. No body or move
+becomes an object.
 
 What fits is taken, and everything else is left to the verbs, in the same transaction: another outcome than a plain
 success, an older fence, a wrong secret, a unit with a parent, a need, a key, a cancel that was asked for. So a refusal
@@ -54,13 +54,22 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import InterlockError, Refused
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.paths import ACTIVATE, BORN, START, Path, Step
-from interlock.kernel.rows import Act, Body, WorkerRow
+from interlock.kernel.rows import Act, Body, Unit, WorkerRow
 from interlock.store.acts import NOTHING, UNITS_MAX, digest_result
 from interlock.store.commit_proof import choose_proof
 from interlock.store.connection import Connection
+from interlock.store.flush import renew_leases
 from interlock.store.hooks import GrantKind, MoveKind
 from interlock.store.lanes import Served
-from interlock.store.queries.plain import LANES_MAX, Claimable, HeldGroup, bind_claimable, bind_held_groups
+from interlock.store.queries.plain import (
+    LANES_MAX,
+    Claimable,
+    HeldGroup,
+    Startable,
+    bind_claimable,
+    bind_held_groups,
+    bind_startables,
+)
 from interlock.store.query import BoundQuery
 from interlock.store.unit_of_work import Picks, UnitOfWork
 
@@ -97,6 +106,7 @@ class PlainPaths:
 
     def __init__(self) -> None:
         self.grants: dict[tuple[str, str], PlainGrant | None] = {}
+        self.starts: dict[tuple[str, str, str], Path | None] = {}
         self.ends: dict[tuple[str, str, str, bool], PlainEnd | None] = {}
 
     def find_grant(self, tx: UnitOfWork, lifecycle: str, state: str) -> PlainGrant | None:
@@ -104,6 +114,13 @@ class PlainPaths:
         if key not in self.grants:
             self.grants[key] = make_grant(tx, lifecycle, state)
         return self.grants[key]
+
+    def find_start(self, tx: UnitOfWork, unit: Startable) -> Path | None:
+        key = unit.lifecycle, unit.state, unit.lease
+        if key not in self.starts:
+            path = make_start(tx, *key)
+            self.starts[key] = path if path and not is_served(tx, path) else None
+        return self.starts[key]
 
     def find_end(self, tx: UnitOfWork, group: HeldGroup, *, starts: bool) -> PlainEnd | None:
         key = group.lifecycle, group.state, group.lease, starts
@@ -130,6 +147,15 @@ def make_grant(tx: UnitOfWork, name: str, state: str) -> PlainGrant | None:
     return PlainGrant(path, ttl_us, beat_us, active)
 
 
+def make_start(tx: UnitOfWork, name: str, state: str, lease: str) -> Path | None:
+    """How a unit begins that is in this state under a lease in that state; None if it has nothing to begin."""
+    lifecycle = tx.lifecycles.get(name)
+    activation = (ACTIVATE,) if tx.lease_lifecycle.allows(lease, ACTIVATE) else ()
+    if lifecycle is None or name in tx.paths.followed or not (activation or lifecycle.allows(state, START)):
+        return None
+    return tx.paths.find(name, state, lease, (Step(START, activation),))
+
+
 def make_end(tx: UnitOfWork, name: str, state: str, lease: str, *, starts: bool) -> PlainEnd | None:
     """How units succeed that are in this state under a lease in that state.
 
@@ -139,9 +165,8 @@ def make_end(tx: UnitOfWork, name: str, state: str, lease: str, *, starts: bool)
     lifecycle, leases = tx.lifecycles.get(name), tx.lease_lifecycle
     if lifecycle is None:
         return None
-    first, begun, activation = None, state, (ACTIVATE,) if leases.allows(lease, ACTIVATE) else ()
-    if starts and (activation or lifecycle.allows(state, START)):
-        first = tx.paths.find(name, state, lease, (Step(START, activation),))
+    first, begun = make_start(tx, name, state, lease) if starts else None, state
+    if first:
         begun, lease = first.target, first.lease_to or lease
     trigger = policy.choose(lifecycle, begun, "complete")
     target = lifecycle.move(begun, trigger).path[-1]
@@ -253,6 +278,7 @@ class PlainReport:
 
     commands: list[Start | Finish]
     started: dict[int, LeaseRef] = field(default_factory=dict)  # by unit: under which lease it is started
+    alone: list[int] = field(default_factory=list)  # units that are started, and whose end is not told
     outcomes: dict[int, Outcome] = field(default_factory=dict)  # by unit: those that may be plain
     done: bool = False  # whether the fast path has been taken for it
     starts: dict[int, LeaseStatus] = field(default_factory=dict)  # the answers, by unit
@@ -289,9 +315,11 @@ def declare_report(
 ) -> list[BoundQuery[Any]]:
     """What the fast path asks first for a group that begins with a report: it is sent with BEGIN."""
     report = reports.get(id(commands[0]))
-    if report is None or not report.outcomes or not connection.many_writers:
+    if report is None or not connection.many_writers:
         return []
-    return [bind_held_groups(sorted(report.outcomes), commands[0].tenant)]
+    tenant = commands[0].tenant
+    groups = [bind_held_groups(sorted(report.outcomes), tenant)] if report.outcomes else []
+    return [*groups, bind_startables(report.alone, tenant)] if report.alone else groups
 
 
 def answer_plain(tx: UnitOfWork, command: Start | Finish) -> Mapping[int, LeaseStatus]:
@@ -301,8 +329,62 @@ def answer_plain(tx: UnitOfWork, command: Start | Finish) -> Mapping[int, LeaseS
         return {}
     if not report.done:
         report.done = True
+        start_plain(tx, report)
         finish_plain(tx, report)
     return report.starts if isinstance(command, Start) else report.ends
+
+
+def start_plain(tx: UnitOfWork, report: PlainReport) -> None:
+    """Starts what the report tells of that is plain, and whose end it does not tell of."""
+    alone = [unit for unit in report.alone if unit not in tx.rows.units]
+    if not alone:
+        return
+    paths, stamp = tx.cache.state(PlainPaths), make_stamp(report.commands[0])
+    groups: dict[tuple[str, str, str, int, int, int], list[Startable]] = {}
+    for unit in tx.run(bind_startables(alone, tx.tenant)):
+        ref = report.started[unit.id]
+        if ref.fence == unit.fence and hash_secret(ref.lease) == unit.secret and is_readable(unit.policy):
+            place = unit.lifecycle, unit.state, unit.lease, unit.version, unit.attempt, unit.fence
+            groups.setdefault(place, []).append(unit)
+    acts: list[Act] = []
+    begun: list[Unit] = []
+    for units in groups.values():
+        if path := paths.find_start(tx, units[0]):
+            begun += [begin(tx, unit, path) for unit in units]
+            acts += [
+                start_together(tx, path, stamp, units[start : start + UNITS_MAX])
+                for start in range(0, len(units), UNITS_MAX)
+            ]
+    if acts:
+        write_acts(tx, acts)
+        clocked = [unit for unit in begun if unit.deadline_at is not None]
+        with tx.connection.pipeline():
+            if clocked:
+                tx.connection.update(clocked, ("wake_at", "deadline_at"), "id")
+            renew_leases(tx.connection, begun)
+        for started in begun:
+            until = started.lease_until or 0
+            report.starts[started.id] = LeaseStatus(
+                started.id, True, started.state, until=until, lasts_us=until - tx.now
+            )
+
+
+def begin(tx: UnitOfWork, unit: Startable, path: Path) -> Unit:
+    """What changes for a unit that begins now, beside what its act writes: how long it may run, and its lease."""
+    limit_us = timing.time_limit(tx.lifecycles[unit.lifecycle], path.target, policy_in(unit.policy))
+    deadline_at = None if limit_us is None else tx.now + limit_us
+    return Unit(
+        id=unit.id, tenant=tx.tenant, lane=0, lifecycle=unit.lifecycle, state=path.target, lease_id=unit.lease_id,
+        lease_until=renew(tx, unit), deadline_at=deadline_at, wake_at=deadline_at,
+    )  # fmt: skip
+
+
+def start_together(tx: UnitOfWork, path: Path, stamp: Stamp, units: Sequence[Startable]) -> Act:
+    """The act by which these units begin, which are in the same place."""
+    return make_act(
+        tx, path, stamp, units[0], [unit.id for unit in units], [unit.act for unit in units], fence=units[0].fence,
+        leases=[unit.lease_id for unit in units],
+    )  # fmt: skip
 
 
 def finish_plain(tx: UnitOfWork, report: PlainReport) -> None:
@@ -354,6 +436,7 @@ def read_report(report: PlainReport) -> None:
             if outcome.held.unit in outcomes or not is_plain_success(outcome):
                 twice.add(outcome.held.unit)
             outcomes[outcome.held.unit] = outcome
+    report.alone = sorted(started.keys() - outcomes.keys() - twice)
     for unit in twice & outcomes.keys():
         del outcomes[unit]
 
@@ -386,11 +469,11 @@ def is_sound(outcome: Outcome, fence: int, secret: str) -> bool:
     return outcome.held.fence == fence and hash_secret(outcome.held.lease) == secret
 
 
-def renew(tx: UnitOfWork, group: HeldGroup) -> int:
+def renew(tx: UnitOfWork, held: HeldGroup | Startable) -> int:
     """When leases end that last for their whole time again; they are never shortened."""
-    rules = tx.lifecycles[group.lifecycle].options.lease
+    rules = tx.lifecycles[held.lifecycle].options.lease
     assert rules
-    return max(timing.lease_end_at(rules, tx.now, group.ttl, group.beat), group.until)
+    return max(timing.lease_end_at(rules, tx.now, held.ttl, held.beat), held.until)
 
 
 def end_together(
@@ -430,10 +513,10 @@ def count_finished(tx: UnitOfWork, holder: int, count: int, stamp: Stamp) -> Non
 
 
 def make_act(
-    tx: UnitOfWork, path: Path, stamp: Stamp, place: Claimable | HeldGroup, units: list[int], before: list[int],
-    *, fence: int, payload: str = NOTHING, worker: int | None = None, ttl: int | None = None, beat: int | None = None,
-    until: int | None = None, leases: list[int | None] | None = None, secrets: list[str] | None = None,
-    details: list[str | None] | None = None,
+    tx: UnitOfWork, path: Path, stamp: Stamp, place: Claimable | Startable | HeldGroup, units: list[int],
+    before: list[int], *, fence: int, payload: str = NOTHING, worker: int | None = None, ttl: int | None = None,
+    beat: int | None = None, until: int | None = None, leases: list[int | None] | None = None,
+    secrets: list[str] | None = None, details: list[str | None] | None = None,
 ) -> Act:  # fmt: skip
     """An act of this transaction over units that are in one place."""
     tx.changes.acts += 1

@@ -82,7 +82,34 @@ def test_what_does_not_fit_is_left_to_the_verb_in_the_same_report(world: World, 
     assert world.send(Cancel(unit=grants[0].unit, actor="ann", reason="stop")).applied
     statuses = report(world, grants)
     assert [status.accepted for status in statuses] == [True] * 4
-    assert moved[1:] == [[grant.unit for grant in grants[1:]]]
+    assert moved[1:] == [[grants[0].unit], [grant.unit for grant in grants[1:]]]  # a start alone, and the others' ends
+
+
+def test_starts_that_come_alone_are_one_act(world: World, moved: list[list[int]]) -> None:
+    """Their leases last anew, and those that may not run for long have a clock."""
+    grants = [*claim_jobs(world, 2, timeout_us=9_000_000), *claim_jobs(world, 2)]
+    world.pass_time(5)
+    statuses = world.send(Start(held=tuple(held(grant) for grant in grants), actor="w"))
+    assert [(status.accepted, status.state) for status in statuses] == [(True, "running")] * 4
+    assert [status.until - grant.until for status, grant in zip(statuses, grants, strict=True)] == [5_000_000] * 4
+    assert moved[2:] == [[grant.unit for grant in grants]]
+    units = [world.unit(grant.unit) for grant in grants]
+    assert [unit.started_at == unit.changed_at for unit in units] == [True] * 4
+    deadlines = [unit.deadline_at and unit.deadline_at - unit.changed_at for unit in units]
+    assert deadlines == [9_000_000, 9_000_000, None, None]
+    assert [unit.wake_at for unit in units] == [unit.deadline_at for unit in units]
+    again = world.send(Start(held=tuple(held(grant) for grant in grants), actor="w"))
+    assert [(status.accepted, status.state) for status in again] == [(True, "running")] * 4
+    assert len(moved) == 3
+
+
+def test_a_start_with_a_wrong_secret_or_fence_is_refused(world: World, moved: list[list[int]]) -> None:
+    (grant,) = claim_jobs(world, 1)
+    for ref in (LeaseRef(grant.unit, grant.fence, "guessed"), LeaseRef(grant.unit, grant.fence + 1, grant.lease)):
+        (status,) = world.send(Start(held=(ref,)))
+        assert not status.accepted
+    assert len(moved) == 1
+    assert world.unit(grant.unit).state == "assigned"
 
 
 def test_a_wrong_secret_ends_nothing(world: World, moved: list[list[int]]) -> None:
@@ -93,7 +120,7 @@ def test_a_wrong_secret_ends_nothing(world: World, moved: list[list[int]]) -> No
     world.start(grant)
     (status,) = world.send(Finish(outcomes=(Outcome(held=ref),)))
     assert (status.accepted, status.why) == (False, "UNKNOWN_LEASE")
-    assert len(moved) == 1
+    assert len(moved) == 2
 
 
 def test_an_older_fence_ends_nothing(world: World, moved: list[list[int]]) -> None:
@@ -134,7 +161,7 @@ def test_a_cancel_that_was_asked_for_is_recorded_with_the_success(world: World, 
     world.send(Cancel(unit=grant.unit, actor="ann", reason="stop"))
     (status,) = world.send(Finish(outcomes=(Outcome(held=held(grant)),)))
     assert status.accepted
-    assert len(moved) == 1
+    assert len(moved) == 2  # the grant and the start
     assert world.unit(grant.unit).asked_at is None
 
 
@@ -178,7 +205,7 @@ def test_a_retried_job_is_granted_by_the_verb(world: World, moved: list[list[int
     world.finish(grant, ended="failure", error="busy")
     world.pass_time(5)
     assert [again.attempt for again in world.claim(world.worker())] == [2]
-    assert len(moved) == 1
+    assert len(moved) == 2  # the first grant and its start
 
 
 def test_the_most_urgent_of_all_lanes_are_granted(world: World, moved: list[list[int]]) -> None:

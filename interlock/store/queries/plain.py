@@ -57,6 +57,17 @@ GROUP BY lifecycle, state, lease, version, attempt, fence, holder, until, ttl, b
 """
 
 
+# Held by somebody who has not begun yet, and whose beginning concerns nobody else.
+STARTABLE = """
+SELECT unit.id, unit.act, unit.lifecycle, unit.state, unit.lease, unit.lease_id, unit.version, unit.attempt, unit.fence,
+       lease.until, lease.ttl, lease.beat, lease.secret, body.policy
+  FROM unit JOIN lease ON lease.unit = unit.id AND lease.id = unit.lease_id JOIN body ON body.unit = unit.id
+ WHERE unit.id {ids} AND unit.tenant = :tenant AND unit.plain = 1 AND unit.failures = 0 AND unit.asked_at IS NULL
+   AND unit.started_at IS NULL AND unit.wake_at IS NULL AND unit.changed_at <= :now AND lease.until > :now
+ ORDER BY unit.id {lock_unit}
+"""
+
+
 class Claimable(NamedTuple):
     """A unit that a claim has locked. Without a task it is none for the fast path."""
 
@@ -72,6 +83,25 @@ class Claimable(NamedTuple):
     input: str
     correlation: str
     trace: str
+    policy: str
+
+
+class Startable(NamedTuple):
+    """A held unit that has not begun."""
+
+    id: int
+    act: int
+    lifecycle: str
+    state: str
+    lease: str  # its state
+    lease_id: int
+    version: int
+    attempt: int
+    fence: int
+    until: int
+    ttl: int
+    beat: int
+    secret: str  # the hash of it
     policy: str
 
 
@@ -91,6 +121,7 @@ class HeldGroup:
 
 
 HELD_GROUPS = Query(HELD, HeldGroup)
+STARTABLES = Query(STARTABLE, Startable)
 WRONGLY_PLAIN = """
 SELECT unit.id FROM unit JOIN body ON body.unit = unit.id
 WHERE unit.plain = 1 AND unit.outcome IS NULL AND (
@@ -128,3 +159,8 @@ def find_wrongly_plain(connection: Connection) -> list[int]:
 def bind_held_groups(units: Sequence[int], tenant: int) -> BoundQuery[HeldGroup]:
     """The question for those of these units that are plain and held, by what one act can end; it locks them."""
     return HELD_GROUPS.bind(ids=list(units), tenant=tenant)
+
+
+def bind_startables(units: Sequence[int], tenant: int) -> BoundQuery[Startable]:
+    """The question for those of these units that are plain, held and have not begun; it locks them."""
+    return STARTABLES.bind(ids=list(units), tenant=tenant)
