@@ -98,6 +98,7 @@ def test_starts_that_come_alone_are_one_act(world: World, moved: list[list[int]]
     deadlines = [unit.deadline_at and unit.deadline_at - unit.changed_at for unit in units]
     assert deadlines == [9_000_000, 9_000_000, None, None]
     assert [unit.wake_at for unit in units] == [unit.deadline_at for unit in units]
+    assert [unit.lease_until for unit in units] == [status.until for status in statuses]
     again = world.send(Start(held=tuple(held(grant) for grant in grants), actor="w"))
     assert [(status.accepted, status.state) for status in again] == [(True, "running")] * 4
     assert len(moved) == 3
