@@ -48,7 +48,7 @@ def judge(text: str, value: float, must: float, unit: str) -> None:
 
 
 @contextmanager
-def made_url() -> Iterator[str]:
+def open_database() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         yield f"sqlite:///{folder}/work.db"
 
@@ -81,7 +81,7 @@ def measure_steps() -> None:
 def run_steps(width: int) -> tuple[float, float]:
     """Milliseconds of processor time, and by the clock, that a step costs."""
     spent: list[tuple[float, float]] = []
-    with made_url() as url, interlock.open(url) as app:
+    with open_database() as url, interlock.open(url) as app:
 
         async def answer() -> dict[str, str]:
             return {"text": "an answer of a model"}
@@ -198,7 +198,7 @@ def read_megabytes(pid: int) -> float:
 def measure_waits() -> None:
     """How much memory of the worker and the server grows by, from a few runs that wait to many."""
     context = multiprocessing.get_context("spawn")
-    with made_url() as url, interlock.open(url) as app, serving(url) as (port, _):
+    with open_database() as url, interlock.open(url) as app, serving(url) as (port, _):
         agent = define_waiting(app)
         server = find_listener(port)
         worker = context.Process(target=run_worker, args=(url,))
@@ -247,7 +247,7 @@ def find_listener(port: int) -> int:
 
 def measure_pages() -> None:
     """What a claim, a read of all steps, and a fork cost, of a job that has recorded many."""
-    with made_url() as url, interlock.open(url, hurry=HURRY) as app:
+    with open_database() as url, interlock.open(url, hurry=HURRY) as app:
 
         @app.agent
         def many(ctx: interlock.AgentContext) -> None: ...
@@ -291,7 +291,7 @@ def claim(app: App, name: str) -> LeaseGrant:
 def measure_answers() -> None:
     """Answers a second of callers, each of which sends its next one when it has been told of the last."""
     context = multiprocessing.get_context("spawn")
-    with made_url() as url, interlock.open(url) as app, serving(url) as (port, _):
+    with open_database() as url, interlock.open(url) as app, serving(url) as (port, _):
         agent = define_waiting(app)
         worker = context.Process(target=run_worker, args=(url,))
         worker.start()
@@ -343,7 +343,7 @@ def answer_all(port: int, key: str, ids: list[str]) -> None:
 def measure_streams() -> None:
     """How long it takes until a follower over HTTP has what a handler emitted."""
     context = multiprocessing.get_context("spawn")
-    with made_url() as url, interlock.open(url) as app, serving(url) as (port, _):
+    with open_database() as url, interlock.open(url) as app, serving(url) as (port, _):
         run = define_stream(app).submit()
         key = issue_key(app, CreateKey(name="ann", scopes=("read",))).text
         worker = context.Process(target=run_stream_worker, args=(url,))

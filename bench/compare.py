@@ -157,7 +157,7 @@ def big_tables(stage: Stage, peers: Sequence[Peer], sizes: Sizes, results: repor
             stage.take_down(peer)
 
 
-def written(results: report.Results, peers: Sequence[Peer], about: dict[str, Any]) -> None:
+def write_results(results: report.Results, peers: Sequence[Peer], about: dict[str, Any]) -> None:
     OUT.mkdir(exist_ok=True)
     (OUT / "results.json").write_text(json.dumps(report.as_data(results, about), indent=1) + "\n")
     (OUT / "drain.svg").write_text(report.chart(results))
@@ -187,7 +187,7 @@ def main() -> None:
             "peers": {peer.title: {key: peer.about[key] for key in ("version", "configuration")} for peer in peers},
         }  # fmt: skip
     about["seconds"] = round(time.monotonic() - started)
-    written(results, peers, about)
+    write_results(results, peers, about)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.compare import SERVER, present, select_peers
-from bench.machine import used_s
+from bench.machine import measure_used_s
 from bench.stage import Broken, Peer, Stage
 from tests.postgres.server import postgres
 
@@ -26,11 +26,11 @@ def cost(stage: Stage, peer: Peer) -> Cost:
         while not peer.marked("first"):
             time.sleep(0.01)
         left, began = int(ask(peer.about["left"])), time.monotonic()
-        worker, server = used_s(started), used_s([stage.postmaster])
+        worker, server = measure_used_s(started), measure_used_s([stage.postmaster])
         while ask(peer.about["left"]):
             time.sleep(LOOK)
         passed = time.monotonic() - began
-        worker, server = used_s(started) - worker, used_s([stage.postmaster]) - server
+        worker, server = measure_used_s(started) - worker, measure_used_s([stage.postmaster]) - server
     if left < JOBS / 2:
         raise Broken(f"{peer.title}: {JOBS - left} of {JOBS} jobs were gone before anything could be measured")
     return left / passed, worker / left * 1e6, server / left * 1e6

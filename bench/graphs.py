@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.machine import used_s
+from bench.machine import measure_used_s
 from bench.stage import parent_of
 from interlock.core.engine import Engine
 from interlock.kernel.commands import Claim, Command, Finish, LeaseRef, Outcome, Register, Start, Submit, Work
@@ -117,11 +117,11 @@ def measure(url: str, size: int, needs: Callable[[int], tuple[int, ...]]) -> Cos
     migrate.upgrade(connection, STANDARD.lifecycles(shipped()).values(), STANDARD.tables)
     engine = make_engine(connection, shipped())
     servers = [find_server(connection)] if connection.many_writers else []
-    processor, begin = time.process_time() + used_s(servers), time.perf_counter()
+    processor, begin = time.process_time() + measure_used_s(servers), time.perf_counter()
     submit_graph(engine, size, needs)
     middle = time.perf_counter()
     done = work_off(engine)
-    end, processor = time.perf_counter(), time.process_time() + used_s(servers) - processor
+    end, processor = time.perf_counter(), time.process_time() + measure_used_s(servers) - processor
     connection.close()
     assert done == size, f"{done:,} of {size:,} jobs were done"
     return Cost(*(seconds / size * 1e6 for seconds in (middle - begin, end - middle, processor)))

@@ -5,7 +5,7 @@ import time
 from statistics import median
 
 from bench.compare import SERVER
-from bench.machine import used_s
+from bench.machine import measure_used_s
 from interlock.kernel.commands import Claim, LeaseRef, Register, Release, Submit, Work
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
@@ -30,14 +30,14 @@ class Stage:
 
     def claim_and_release(self) -> tuple[float, float]:
         """All units are claimed in one transaction, and given back in another; answers seconds and server's seconds."""
-        began, used = time.monotonic(), used_s([self.backend])
+        began, used = time.monotonic(), measure_used_s([self.backend])
         self.claims += 1
         claim = Claim(worker=self.worker, key=str(self.claims), nonce=NONCE, limit=UNITS, queues=("default",))
         grants = self.engine.send(claim)
         assert len(grants) == UNITS
         held = tuple(LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease) for grant in grants)
         self.engine.send(Release(held=held))
-        return time.monotonic() - began, used_s([self.backend]) - used
+        return time.monotonic() - began, measure_used_s([self.backend]) - used
 
 
 def main() -> None:

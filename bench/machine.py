@@ -40,7 +40,7 @@ def tree(root: int, known: dict[int, list[str]]) -> list[int]:
     return pids
 
 
-def used_s(roots: list[int]) -> float:
+def measure_used_s(roots: list[int]) -> float:
     """Seconds of processor time that these trees have used, those that ended included."""
     known = stats()
     mine = {pid for root in roots for pid in tree(root, known) if pid in known}
@@ -52,12 +52,12 @@ class Others:
 
     def __init__(self, roots: list[int]) -> None:
         self.roots = roots
-        self.start = time.monotonic(), busy_s(), used_s(roots)
+        self.start = time.monotonic(), busy_s(), measure_used_s(roots)
 
     def cores(self) -> float:
         at, busy, used = self.start
         passed = time.monotonic() - at
-        return max(0.0, ((busy_s() - busy) - (used_s(self.roots) - used)) / passed) if passed else 0.0
+        return max(0.0, ((busy_s() - busy) - (measure_used_s(self.roots) - used)) / passed) if passed else 0.0
 
 
 def memory_mb(root: int) -> float:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 import interlock
 from bench.compare import SERVER
-from bench.machine import used_s
+from bench.machine import measure_used_s
 from bench.peers.shapes import MANY, be_cancelled, do_with_options, last_a_while, noop
 from bench.stage import PATIENCE, Broken, Peer, Stage
 from interlock.client.tasks import Task
@@ -75,13 +75,13 @@ def measure(stage: Stage, peer: Peer, shape: Shape) -> Cost:
     with peer.workers(shape.processes) as started, peer.asking() as ask:
         wait_until_begun(peer)
         left, began = int(ask(peer.about["left"])), time.monotonic()
-        worker, server = used_s(started), used_s([stage.postmaster])
+        worker, server = measure_used_s(started), measure_used_s([stage.postmaster])
         while ask(peer.about["left"]):
             if time.monotonic() - began > PATIENCE:
                 raise Broken(f"{shape.title}: not done after {PATIENCE:.0f} s")
             time.sleep(LOOK)
         passed = time.monotonic() - began
-        worker, server = used_s(started) - worker, used_s([stage.postmaster]) - server
+        worker, server = measure_used_s(started) - worker, measure_used_s([stage.postmaster]) - server
     return left / passed, worker / left * 1e6, server / left * 1e6
 
 

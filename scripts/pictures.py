@@ -21,7 +21,7 @@ from interlock.dashboard.sessions import make_link_token
 from interlock.dashboard.site import make_routes
 from interlock.kernel.commands import CreateKey, DefineSchedule, Submit, Vote, Work
 from interlock.kernel.ids import format_id
-from interlock.server.start import serving_beside
+from interlock.server.start import serve_beside
 from interlock.worker.loop import Worker
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -114,7 +114,7 @@ def main() -> None:
         key = issue_key(app, CreateKey(name="ann", scopes=("admin",), roles=("managers",))).text
         listener = socket.create_server(("127.0.0.1", 0))
         base = f"http://127.0.0.1:{listener.getsockname()[1]}/ui"
-        with serving_beside(app, listener, make_routes), sync_playwright() as playwright:
+        with serve_beside(app, listener, make_routes), sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             for suffix, width, scheme, names in PICTURES:
                 size = {"width": width, "height": HEIGHT}

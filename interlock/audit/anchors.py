@@ -54,8 +54,12 @@ class End(msgspec.Struct, frozen=True):
     digest: str
 
 
-def must_be_free(path: Path) -> None:
-    """Raises if the file exists: an anchor is evidence, and is never written over."""
+def refuse_existing(path: Path) -> None:
+    """Refuses a file that exists: an anchor is evidence, and is never written over.
+
+    Raises:
+        InterlockError: the file exists, or its folder does not.
+    """
     if path.exists():
         raise InterlockError(f"'{path}' exists; an anchor is not written over: name another file")
     if not path.absolute().parent.is_dir():
@@ -64,8 +68,8 @@ def must_be_free(path: Path) -> None:
 
 def write(connection: Connection, path: Path) -> End:
     """The file holds an anchor of what the session sees, and is on disk."""
-    must_be_free(path)
-    header = Header(FORMAT, identity(connection), connection.now(), read_cursor(connection))
+    refuse_existing(path)
+    header = Header(FORMAT, get_epoch(connection), connection.now(), read_cursor(connection))
     units, events = count_ever(connection)
     digest = sha256()
     with open(create_private(path), "wb") as file:
@@ -84,23 +88,27 @@ def write(connection: Connection, path: Path) -> End:
     return end
 
 
-def identity(connection: Connection) -> str:
-    """The store's epoch; raises if it has none yet."""
-    count = read_epoch(connection)
-    if count is None:
+def get_epoch(connection: Connection) -> str:
+    """Returns the store's epoch.
+
+    Raises:
+        InterlockError: it has none yet.
+    """
+    epoch = read_epoch(connection)
+    if epoch is None:
         raise InterlockError("this database has no epoch yet, so no anchor can name it; run `interlock db upgrade`")
-    return count
+    return epoch
 
 
-def foreign(connection: Connection, epoch: str) -> str:
-    """What an anchor is of whose epoch is not this store's."""
+def describe_foreign(connection: Connection, epoch: str) -> str:
+    """Says which database an anchor is of whose epoch is not that of this one."""
     if before := find_ended_epoch(connection, epoch):
         at = datetime.fromtimestamp(before.ended_at / 1_000_000, UTC).isoformat(timespec="seconds")
         return (
             f"this database before it was restored: its epoch, {epoch}, ended at {at}. What came after the backup is "
             "gone, so it proves nothing; make another anchor"
         )
-    return f"another database: its epoch is {epoch}, this one's is {identity(connection)}"
+    return f"another database: its epoch is {epoch}, this one's is {get_epoch(connection)}"
 
 
 def since(connection: Connection, path: Path, archives: Path | None = None) -> Iterator[Broken]:
@@ -108,11 +116,13 @@ def since(connection: Connection, path: Path, archives: Path | None = None) -> I
 
     A root stands for all acts up to its last one: none of them was changed, added, removed or reordered since. What was
     archived is read back from its file, which may have moved to the folder `archives`.
-    Raises if the anchor is damaged, or of another store.
+
+    Raises:
+        InterlockError: the anchor is damaged, or of another store.
     """
     header = read_header(path)
-    if header.epoch != identity(connection):
-        raise InterlockError(f"'{path}' is an anchor of {foreign(connection, header.epoch)}")
+    if header.epoch != get_epoch(connection):
+        raise InterlockError(f"'{path}' is an anchor of {describe_foreign(connection, header.epoch)}")
     roots = [line for line in read(path) if isinstance(line, Root)]
     for root in roots:
         yield from judge(connection, root)
@@ -189,6 +199,7 @@ def read(path: Path) -> Iterator[Header | Root]:
 
 
 def decode_entry(path: Path, number: int, text: bytes, kind: type[T]) -> T:
+    """Decodes a line of an anchor."""
     if not text.endswith(b"\n"):
         raise make_damage_error(path, number, "it is cut off")
     try:
@@ -198,4 +209,5 @@ def decode_entry(path: Path, number: int, text: bytes, kind: type[T]) -> T:
 
 
 def make_damage_error(path: Path, number: int, why: str) -> InterlockError:
+    """Makes the error of an anchor that is damaged at a line."""
     return InterlockError(f"'{path}' is no anchor, or is damaged (line {number}): {why}")

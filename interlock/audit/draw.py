@@ -171,6 +171,7 @@ def describe_edge(lifecycle: Lifecycle, edge: Edge, count: int) -> str:
 
 
 def draw_state(name: str, about: str, marks: str, box: Box) -> str:
+    """Draws the box of a state, with what it means as a hint."""
     hint = f"<title>{escape(replace_unprintable(f'{name}: {about}' if about else name))}</title>"
     return (
         f'<g class="state {marks}">{hint}<rect x="{box.x:.0f}" y="{box.y:.0f}" width="{box.width:.0f}" '

@@ -50,6 +50,8 @@ class Box(NamedTuple):
 
 
 class Point(NamedTuple):
+    """A point of a drawing."""
+
     x: float
     y: float
 

@@ -65,6 +65,7 @@ def load_registry() -> Registry:
 
 
 def find_plugin(place: str) -> Plugin:
+    """Return the plugin that `module:name` names."""
     name, _, attribute = place.partition(":")
     try:
         module = import_user_module(name)
@@ -79,6 +80,7 @@ def find_plugin(place: str) -> Plugin:
 
 
 def import_user_module(name: str) -> ModuleType:
+    """Import a module of the user's, from the current folder too."""
     if not name:
         raise InterlockError("no module is named; name an app as module:attribute, such as mail:app")
     here = os.getcwd()
@@ -107,6 +109,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def suggest_apps(module: ModuleType) -> str:
+    """Say which apps a module has."""
     apps = [f"{module.__name__}:{name}" for name, value in vars(module).items() if isinstance(value, App)]
     if apps:
         return f"it has {', '.join(apps)}"
@@ -121,6 +124,7 @@ def parse_queues(words: Iterable[str], app: App) -> dict[str, int]:
 
 
 def parse_queue(part: str) -> tuple[str, int]:
+    """Parse the name of a queue, perhaps with how many of its jobs may run at a time."""
     name, colon, number = part.partition(":")
     if not name or (colon and not (number.isdecimal() and 1 <= int(number) <= CONCURRENCY_MAX)):
         allowed = f"a queue and how many of its jobs may run at a time (1 to {CONCURRENCY_MAX}), such as mail:10"

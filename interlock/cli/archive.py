@@ -115,6 +115,7 @@ def move_trees(app: App, roots: list[int], out: Path | None, order: Archive, *, 
 
 
 def check_free(path: Path) -> None:
+    """Refuse a file that exists: an archive is not written over."""
     if path.exists():
         raise InterlockError(f"'{path}' exists; an archive is not written over: name another file")
     if find_blobs(path).folder.exists():
@@ -228,6 +229,7 @@ def read_back(path: Path) -> Iterator[ArchivedTree]:
 
 
 def print_summary(facts: dict[str, Any], json: bool) -> None:
+    """Print what was archived, and what was left and why."""
     if json:
         print_json(facts)
     else:

@@ -41,7 +41,7 @@ def audit_database(
     """Check the whole database: every event and row, and whether it is guarded. Exits with 1 if a problem is found."""
     check_exists(db)
     if anchor:
-        anchors.must_be_free(anchor)
+        anchors.refuse_existing(anchor)
     plugin_laws = load_registry().laws
     checks = len(CHECKS) + len(plugin_laws) + rebuild + (since is not None)
     with open_connection(db) as connection:

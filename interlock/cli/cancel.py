@@ -47,6 +47,7 @@ def cancel(
 
 
 def print_outcomes(outcomes: list[CancelOutcome], dry_run: bool, json: bool) -> None:
+    """Print what became of each job, and how many were refused."""
     refused = [outcome for outcome in outcomes if outcome.refused]
     if json:
         print_json({"units": outcomes, "dry_run": dry_run, "refused": len(refused)})

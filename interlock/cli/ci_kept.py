@@ -129,6 +129,7 @@ def choose_job(rows: list[tuple[CiJobRow, ArtifactInfo]], name: str) -> CiJobRow
 
 
 def describe_artifact(artifact: ArtifactInfo) -> dict[str, Any]:
+    """Return an artifact as `--json` prints it."""
     return {"name": artifact.name, "length": artifact.length, "digest": artifact.digest, "late": artifact.late}
 
 

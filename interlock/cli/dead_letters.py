@@ -176,6 +176,7 @@ def requeue_dead_letters(
 
 
 def describe_outcome(outcome: RequeueOutcome, dry_run: bool) -> str:
+    """Say what became of a dead letter that was to be requeued."""
     if outcome.refused:
         return outcome.refused
     if outcome.created:

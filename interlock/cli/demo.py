@@ -95,6 +95,7 @@ def wait_until(condition: Callable[[], object], what: str, patience: float = PAT
 
 
 def get_lease_seconds(app: App) -> float:
+    """Return how long a lease lasts without heartbeats, in seconds."""
     lease = app.lifecycles["job"].options.lease
     assert lease
     return min(lease.ttl_us, (lease.missed_beats or 1_000) * lease.beat_us) / 1_000_000
@@ -122,6 +123,7 @@ def show_split_brain() -> None:
 
 
 def play_split_brain(app: App, stack: ExitStack) -> bool:
+    """Play the story of two workers and one job; return whether the late result was rejected."""
     seconds = get_lease_seconds(app)
     print_line(
         f"Leases here last {seconds:g} s, {HURRY} times shorter than in production, so that you need not wait.\n"
@@ -180,6 +182,7 @@ def show_demo(ctx: typer.Context, jobs: Jobs = 300, seed: Seed = 1) -> None:
 
 
 def play_many(app: App, stack: ExitStack, jobs: int, dice: random.Random) -> bool:
+    """Play many jobs of several kinds, and kill a worker; return whether the audit found no problem."""
     wanted = Counter(MIX.keys()) + Counter(dice.choices(list(MIX), list(MIX.values()), k=jobs - len(MIX)))
     print_line(f"{jobs} jobs: " + ", ".join(f"{number} {name}" for name, number in wanted.items()))
     print_line(f"Leases last {get_lease_seconds(app):g} s here, {HURRY} times shorter than in production.\n")
@@ -193,6 +196,7 @@ def play_many(app: App, stack: ExitStack, jobs: int, dice: random.Random) -> boo
 
 
 def submit_jobs(app: App, name: str, number: int) -> list[Job]:
+    """Submit many jobs of one task."""
     calls: list[dict[str, Any]] = [{"seconds": 0.5} if name == "slow" else {}] * number
     return app.tasks[name].submit_many(calls)
 

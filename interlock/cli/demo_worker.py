@@ -27,11 +27,13 @@ def hold_job(app: App, name: str) -> None:
 
 
 def write_line(line: str) -> None:
+    """Write a line for the demo, at once."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def main(part: str, url: str, hurry: int, name: str) -> None:
+    """Claim one job and hold it, or run jobs like any worker."""
     with make_app(url, hurry) as app:
         if part == "hold":
             hold_job(app, name)

@@ -138,6 +138,7 @@ def iterate_until(feed: Feed, until: float | None) -> Iterator[FeedEventResponse
 
 
 def make_row(event: FeedEventResponse) -> list[Cell]:
+    """Make a row of the table of all events."""
     return [
         event.at, event.unit, event.name, event.source or "", event.target, event.task, event.actor,
         describe_reason(event), event.cursor,
@@ -145,6 +146,7 @@ def make_row(event: FeedEventResponse) -> list[Cell]:
 
 
 def print_event(event: EventResponse, row: list[Cell], jsonl: bool) -> None:
+    """Print an event as a line of JSON or as a line of cells."""
     if jsonl:
         print_json_line(event)
     else:
@@ -206,6 +208,7 @@ def follow_job(app: App, unit: int, after: int, follow: bool, until: float | Non
 
 
 def make_job_row(event: Event) -> list[Cell]:
+    """Make a row of the table of one job's events."""
     return [
         str(event.version), format_time(event.at), event.name, event.source or "", event.target,
         f"{event.lease_from or ''} → {event.lease_to}" if event.lease_to else "", str(event.attempt), event.actor,

@@ -47,6 +47,7 @@ def find_lifecycle(name: str) -> Lifecycle:
 
 
 def find_lifecycles(which: Sequence[str] | None) -> list[Lifecycle]:
+    """Return the lifecycles of these names or files; without any, those that Interlock ships."""
     return [find_lifecycle(name) for name in which] if which else list(shipped().values())
 
 
@@ -86,9 +87,9 @@ def show_lifecycle(
     if json:
         print_json(exporting.describe_lifecycle(lifecycle))
     elif mermaid:
-        print_line(render.mermaid(lifecycle, whole=True))
+        print_line(render.draw_mermaid(lifecycle, whole=True))
     elif markdown:
-        sys.stdout.write(render.page(lifecycle))
+        sys.stdout.write(render.render_page(lifecycle))
     else:
         print_lifecycle(lifecycle)
 
@@ -108,8 +109,9 @@ def draw_to_file(
 
 
 def print_lifecycle(lifecycle: Lifecycle) -> None:
+    """Print a lifecycle: its states, its transitions, and what they lead to."""
     print_line(f"{lifecycle.name}: {lifecycle.about}\n")
-    states = [render.state_row(lifecycle, state) for state in lifecycle.states.values()]
+    states = [render.make_state_row(lifecycle, state) for state in lifecycle.states.values()]
     print_table(
         ("STATE", "CATEGORY", "MEANING", "CANCEL", "DEADLINE"), [tuple(map(remove_backticks, row)) for row in states]
     )
@@ -122,6 +124,7 @@ def print_lifecycle(lifecycle: Lifecycle) -> None:
 
 
 def remove_backticks(cell: str) -> str:
+    """Remove backticks, which are for pages."""
     return cell.replace("`", "")
 
 
@@ -184,9 +187,9 @@ def write_docs(
     json: Json = False,
 ) -> None:
     """Write one page per lifecycle: diagram, tables, owners, deadlines, events, extensions."""
-    wanted = render.pages(find_lifecycles(files))
+    wanted = render.render_pages(find_lifecycles(files))
     if not files:
-        wanted[Path(render.INDEX)] = render.index(shipped().values())
+        wanted[Path(render.INDEX)] = render.render_index(shipped().values())
     drift = {page: reason for page, text in wanted.items() if (reason := describe_difference(out / page, text))}
     strays = [] if files else [path for path in list_our_pages(out) if path.relative_to(out) not in wanted]
     if check_only:
@@ -212,6 +215,10 @@ def list_our_pages(out: Path) -> list[Path]:
 
 
 def write_pages(out: Path, texts: dict[Path, str], strays: list[Path]) -> None:
+    """Write the pages of lifecycles, and remove those of lifecycles that are gone.
+
+    Refuse to overwrite a page that we did not write.
+    """
     ours = list_our_pages(out)
     for page in texts:
         if (out / page).exists() and out / page not in ours:

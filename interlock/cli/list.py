@@ -77,6 +77,7 @@ def read_page(
 
 
 def make_row(view: View) -> list[Cell]:
+    """Make a row of the list of jobs."""
     unit, body = view.unit, view.body
     return [
         format_view_id(view), body.task, make_state_cell(unit.state, unit.category), view.queue, str(unit.attempt),

@@ -96,6 +96,7 @@ def find_only(words: list[str]) -> str:
 
 
 def print_version(wanted: bool) -> None:
+    """Print the version and exit, if that is wanted."""
     if wanted:
         print_line(f"interlock {__version__}")
         raise typer.Exit

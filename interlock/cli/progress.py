@@ -40,6 +40,7 @@ def describe_progress(progress: Progress) -> str:
 
 
 def describe_counts(progress: Progress) -> str:
+    """Say how many tasks are running, done, blocked and so on; zeros are left out."""
     counts = {
         f"{progress.running} running": progress.running, f"{progress.checking} at their checks": progress.checking,
         f"{progress.ready} ready": progress.ready, f"{progress.waiting} waiting": progress.waiting,
@@ -62,4 +63,5 @@ def describe_path(names: tuple[str, ...]) -> str:
 
 
 def describe_left(progress: Progress) -> str:
+    """Say in how much time a workstream will have ended."""
     return f"in {format_rounded(round((progress.left_seconds or 0.0) * 1_000_000))}"

@@ -173,10 +173,12 @@ def list_fields(job: View) -> list[tuple[str, Cell]]:
 
 
 def omit_empty(packed: str) -> str:
+    """Return JSON text, or nothing for an empty object."""
     return "" if packed == "{}" else packed
 
 
 def print_section(head: str, rows: Sequence[Sequence[Cell]]) -> None:
+    """Print a table with a heading, if it has rows."""
     if rows:
         print_line("")
         print_table((head, *[""] * (len(rows[0]) - 1)), rows)

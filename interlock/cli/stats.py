@@ -41,11 +41,13 @@ def count_up(app: App) -> bool:
 
 
 def make_cells(row: TypeStats) -> list[str]:
+    """Make a row of the table of types."""
     counts = (row.claims, row.lease_expiries, row.retries, row.failures, row.dead_lettered)
     return [row.type, *map(str, counts), *format_spread(row.queue), *format_spread(row.run)]
 
 
 def format_spread(spread: Spread | None) -> list[str]:
+    """Format p50 and p95; empty cells if there is nothing to show."""
     return ["", ""] if spread is None else [format_seconds(spread.p50), format_seconds(spread.p95)]
 
 
@@ -55,6 +57,7 @@ def format_seconds(number: float) -> str:
 
 
 def format_summary(stats: Stats) -> str:
+    """Format the line above the table."""
     late = "; more has happened than could be counted in time, run it again" if stats.behind else ""
     return (
         f"{stats.DLQ_count} dead letters, {stats.held} jobs held by {stats.workers} workers, "

@@ -214,6 +214,7 @@ def encode(value: Any) -> str:
 
 
 def parse_instant(text: str) -> int:
+    """Parse a time as ISO 8601 with a time zone, as microseconds UTC."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -92,10 +92,12 @@ def set_limits(
 
 
 def is_number(text: str) -> bool:
+    """Whether a text is the number of a tenant."""
     return text.isdecimal() and 1 <= int(text) <= TENANT_MAX
 
 
 def parse_limit(option: str, text: str) -> int | None:
+    """Parse a limit; `none` is None."""
     if text.strip().lower() == NONE:
         return None
     if not text.strip().isdecimal() or int(text) > TENANT_MAX:
@@ -134,11 +136,13 @@ def describe_tenant(app: App, row: Row) -> dict[str, Any]:
 
 
 def make_cells(tenant: dict[str, Any]) -> list[str]:
+    """Make a row of the table of tenants."""
     empty = {field: NONE if field.startswith("max") else "" for field in FIELDS}
     return [empty[field] if tenant[field] is None else str(tenant[field]) for field in FIELDS]
 
 
 def print_tenant(tenant: dict[str, Any], json: bool) -> None:
+    """Print a tenant with its limits."""
     if json:
         print_json(tenant)
         return

@@ -110,7 +110,7 @@ def start_api(app: App, port: int | None, beside: ExitStack, *, demo: bool, shel
     listener = open_listener(port)
     beside.callback(listener.close)
     try:
-        beside.enter_context(server.serving_beside(app, listener, import_pages()))
+        beside.enter_context(server.serve_beside(app, listener, import_pages()))
     except server.UnsafeRole as unsafe:
         listener.close()
         return f"There is no HTTP API here: {unsafe}"

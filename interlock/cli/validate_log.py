@@ -82,6 +82,7 @@ def print_as_text(checker: Checker, file: str, stream: BinaryIO) -> int:
 
 
 def format_subject(finding: LogFinding) -> str:
+    """Return what a finding is about, as it stands before its text."""
     return f"{finding.entity}: " if finding.entity else ""
 
 
@@ -103,4 +104,5 @@ def print_as_json(checker: Checker, file: str, stream: BinaryIO) -> int:
 
 
 def encode(value: object) -> str:
+    """Encode a value as JSON text."""
     return msgspec.json.encode(value).decode()

@@ -115,6 +115,7 @@ def wait_for_next(until: float | None, took: float) -> bool:
 def take_snapshot(
     connection: Connection, tenant: int, unit: int | None, lifecycles: Mapping[str, Lifecycle] | None
 ) -> Snapshot:
+    """Read what is shown now: one job with all below it, or everything that runs."""
     if unit is None:
         busy = listing(connection, tenant, Filter(categories=tuple(LEASED)), SHOWN)
         newest = listing(connection, tenant, Filter(), SHOWN)
@@ -268,10 +269,12 @@ def describe_agent(progress: agent_watch.AgentProgress) -> dict[str, Any]:
 
 
 def describe_event(event: Event) -> dict[str, Any]:
+    """Return an event as `--json` prints it."""
     return {"change": "event", **msgspec.to_builtins(json_views.make_event(event))}
 
 
 def print_change(change: dict[str, Any], json: bool) -> None:
+    """Print an event, or progress that a handler has reported."""
     if json:
         print_json_line(change)
     elif change["change"] == "progress":

@@ -315,6 +315,7 @@ def run_until_stopped(worker: Worker, log_format: str, log_level: str, beside: E
 
 
 async def run_until_signal(worker: Worker, beside: ExitStack) -> None:
+    """Run a worker until it is told to stop by a signal."""
     loop = asyncio.get_running_loop()
     signals = StopSignals(worker)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -351,6 +352,7 @@ class StopSignals:
 
 
 def exit_now(code: int) -> None:
+    """End the process without waiting for threads."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

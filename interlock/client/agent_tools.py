@@ -115,6 +115,7 @@ def list_parameters(function: Any) -> list[dict[str, Any]]:
 
 
 def describe_type(parameter: inspect.Parameter) -> str:
+    """Returns the type of a parameter as its source spells it; empty if it has none."""
     given = parameter.annotation
     if given is inspect.Parameter.empty:
         return ""
@@ -122,6 +123,7 @@ def describe_type(parameter: inspect.Parameter) -> str:
 
 
 def describe_default(parameter: inspect.Parameter) -> Any:
+    """Returns the default of a parameter as JSON can hold it; empty text if it has none."""
     given = parameter.default
     if given is inspect.Parameter.empty:
         return ""

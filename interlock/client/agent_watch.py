@@ -58,4 +58,5 @@ def describe_spent(meters: Iterable[MeterStatus]) -> str:
 
 
 def describe_left(meter: MeterStatus) -> str:
+    """Says how much of a budget is left; empty if there is no cap."""
     return "" if meter.hard is None else f" ({format_amount(meter.name, max(0, meter.hard - meter.used))} left)"

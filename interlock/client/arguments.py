@@ -169,6 +169,7 @@ def decode_output(grant: LeaseGrant, text: str) -> Any:
 
 
 def is_context(hint: Any) -> bool:
+    """Whether a type hint asks for the context of the job."""
     return isinstance(hint, type) and Context in hint.__mro__
 
 

@@ -80,6 +80,7 @@ def pack(app: "App", command: Command[A]) -> Command[A]:
 
 
 def pack_values(app: "App", command: Any) -> Any:
+    """Replaces large values of a command by references to blobs."""
     replace, tenant = msgspec.structs.replace, command.tenant
     if isinstance(command, Submit):
         work = (replace(each, input=keep_value(app, tenant, each.input, worker=False)) for each in command.work)

@@ -108,6 +108,7 @@ def find_argument_problems(task: "Task[Any, Any]", read: Read, waiting: int, run
 
 
 def classify_argument(why: str) -> str:
+    """Returns the kind of problem that a wrong argument is."""
     if why.endswith(" is missing"):
         return "parameter_lacking"
     return "parameter_new" if why.startswith("it has no argument ") else "argument_wrong"
@@ -161,6 +162,7 @@ def find_lifecycle_problems(app: "App", read: Read) -> Iterator[DeployProblem]:
 
 
 def describe_difference(lifecycle: Lifecycle, stored: set[tuple[Any, ...]]) -> str:
+    """Says in which transitions a lifecycle differs from what is stored."""
     own = set(list_edges(lifecycle))
     named = [f"{edge[1] or 'birth'} → {edge[3]} by {edge[2]}" for edge in sorted(own ^ stored)]
     more = f" and {len(named) - 1} more" if len(named) > 1 else ""

@@ -48,6 +48,7 @@ def make_event(row: Event) -> EventResponse:
 
 
 def make_event_fields(row: Event) -> dict[str, Any]:
+    """Makes the fields that all response shapes of an event have."""
     return {
         "unit": format_id(row.lifecycle, row.unit), "version": row.version, "at": format_time(row.at),
         "name": row.name, "trigger": row.trigger, "source": row.source, "target": row.target,

@@ -73,6 +73,7 @@ def make_feed_filter(
 
 
 def parse_unit(text: int | str | None) -> int | None:
+    """Returns the number of a unit that is given as an id or as a number."""
     return parse_id(text) if isinstance(text, str) else text
 
 

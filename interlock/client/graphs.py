@@ -102,6 +102,7 @@ def make_labels(tree: TreeSnapshot, node: TreeNode) -> tuple[str, str]:
 
 
 def get_colours(category: str) -> tuple[str, str]:
+    """Returns the line and the fill of a box, by the category of its state."""
     return COLOURS[Category(category)] if category else UNKNOWN
 
 
@@ -226,6 +227,7 @@ def draw_lines(graph: Graph, layout: Layout) -> list[str]:
 
 
 def draw_box(box: GraphBox, place: Box, link: str, styled: bool) -> str:
+    """Draws a box with its two lines, as a link if `link` is not empty."""
     name, state = (escape(line) for line in make_lines(box))
     x, y = place.x + INSET, place.y
     glyph = "" if styled or not box.category else (

@@ -135,6 +135,7 @@ def list_levels(
 
 
 def add_levels(levels: Mapping[str, Sequence[int]], labels: Iterable[str], steps: int) -> list[int]:
+    """Adds up the levels of these labels, step by step."""
     chosen = [levels[label] for label in labels if label in levels]
     return [sum(values) for values in zip(*chosen, strict=True)] if chosen else [0] * steps
 
@@ -163,6 +164,7 @@ def list_queues(waits: Iterable[SeriesPoint], runs: Iterable[SeriesPoint], minut
 
 
 def group_times(points: Iterable[SeriesPoint]) -> defaultdict[str, Counter[int]]:
+    """Groups counted times by queue."""
     by_queue: defaultdict[str, Counter[int]] = defaultdict(Counter)
     for point in points:
         by_queue[point.label][point.bucket] += point.value

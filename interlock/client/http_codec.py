@@ -84,6 +84,7 @@ def make_wire_type(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
 
 
 def make_field(name: str, kind: Any, info: msgspec.structs.FieldInfo) -> Any:
+    """Makes a field of a struct that is sent, with its default."""
     if info.default is not NODEFAULT:
         return name, kind, info.default
     if info.default_factory is not NODEFAULT:

@@ -159,6 +159,7 @@ async def read_apart(file: IO[bytes]) -> AsyncIterator[bytes]:
 
 
 def describe_transport_error(error: httpx.TransportError) -> str:
+    """Returns the text of an error of the network, or else its class."""
     return str(error) or type(error).__name__
 
 

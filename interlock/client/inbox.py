@@ -13,7 +13,7 @@ from interlock.kernel.commands import LOCAL, Decide, Policy, Standing, Vote
 from interlock.kernel.errors import NotWanted
 from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.kernel.timing import known_deadline
+from interlock.kernel.timing import present_deadline
 from interlock.store.connection import Connection
 from interlock.store.queries.trees import Tree, find_resting, read_births, read_notes_in, read_tree
 from interlock.store.queries.views import View, views_of
@@ -232,6 +232,7 @@ def list_words(lifecycles: Mapping[str, Lifecycle], view: View) -> tuple[str, ..
 
 
 def has_voted(connection: Connection, tenant: int, unit: int, by: str | None) -> bool:
+    """Whether somebody has voted on a unit."""
     return any(note.name == by for note in read_notes_in(connection, tenant, [unit], "vote")[unit])
 
 
@@ -246,13 +247,14 @@ def describe_no_wait(tree: Tree, word: str, others: Sequence[tuple[View, tuple[s
 def make_item(
     view: View, run: View | None, submitter: str, words: tuple[str, ...], votes: tuple[InboxVote, ...]
 ) -> InboxItem:
+    """Makes an item of the inbox."""
     policy: Policy = policy_of(view.body)
     return InboxItem(
         unit=view.unit.id, id=format_view_id(view), task=view.body.task, lifecycle=view.unit.lifecycle,
         state=view.unit.state, submitter=submitter,
         run=format_view_id(run) if run else None, run_task=run.body.task if run else None, words=words,
         approvers=policy.approvers, quorum=policy.quorum or 1, votes=votes, not_submitter=policy.not_submitter,
-        since=view.unit.changed_at, expires_at=known_deadline(view.unit.deadline_at),
+        since=view.unit.changed_at, expires_at=present_deadline(view.unit.deadline_at),
         input=msgspec.json.decode(view.body.input),
     )  # fmt: skip
 
@@ -272,5 +274,6 @@ def format_view_id(view: View) -> str:
 
 
 def list_names(views: Sequence[View]) -> str:
+    """Names the first few of these units."""
     names = ", ".join(f"{format_view_id(view)} ({view.body.task})" for view in views[:5])
     return names + (" …" if len(views) > 5 else "")

@@ -29,7 +29,7 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Note, Unit, WorkerRow
 from interlock.kernel.texts import cut_middle
-from interlock.kernel.timing import known_deadline
+from interlock.kernel.timing import present_deadline
 from interlock.plugins.evidence.queries import ArtifactInfo
 from interlock.store.queries.dead_letters import DeadLetter
 from interlock.store.queries.job_events import COMPENSATED, JOB, JobEvent
@@ -43,6 +43,7 @@ ALIASES = ("status", "correlation_id", "trace_id", "output", "total_cost")
 
 
 def format_parent_id(view: View) -> str | None:
+    """Formats the id of what a unit is below; None if it is below nothing."""
     return None if view.unit.parent is None else format_id(view.above or "unit", view.unit.parent)
 
 
@@ -82,6 +83,7 @@ def make_job(view: View) -> JobResponse:
 
 
 def make_need(need: Needed) -> NeedResponse:
+    """Makes a need of a job, with what meets it."""
     met_by = "end" if need.by_end else "success"
     return NeedResponse(format_id(need.lifecycle, need.unit), need.state, need.name, met_by)
 
@@ -97,8 +99,8 @@ def make_job_detail(
     return JobDetailResponse(
         **make_job_fields(view),
         available_at=format_time(row.available_at), due_at=format_time(row.due_at),
-        deadline_at=format_time(known_deadline(row.deadline_at)),
-        wake_at=format_time(known_deadline(row.wake_at)), parked_on=row.parked_on,
+        deadline_at=format_time(present_deadline(row.deadline_at)),
+        wake_at=format_time(present_deadline(row.wake_at)), parked_on=row.parked_on,
         cancel_asked_at=format_time(row.asked_at), cancel_forced_at=format_time(row.asked_by),
         needs_unmet=row.unmet, lease=make_lease(view), mutex=body.mutex,
         limit=body.limit_key, trace=body.trace, labels=decode_json(body.labels), policy=policy,

@@ -41,6 +41,7 @@ def parse_until(until: Until | None, zone: tzinfo | None = None, now: datetime |
 
 
 def parse_instant(text: str, zone: tzinfo | None) -> datetime:
+    """Parses a time as ISO 8601; one without a zone is in `zone`."""
     try:
         at = datetime.fromisoformat(text.strip())
     except ValueError:

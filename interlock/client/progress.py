@@ -236,6 +236,7 @@ def find_standing(task: GraphTask) -> Category:
 
 
 def name_all(graph: TaskGraph, units: Sequence[int]) -> tuple[str, ...]:
+    """Names tasks by their names in the workstream, or else by their ids."""
     return tuple(graph.names.get(unit) or format_id(TASK, unit) for unit in units)
 
 
@@ -255,6 +256,7 @@ def make_execution_plan(graph: TaskGraph, first: int = 0, limit: int | None = No
 
 
 def make_planned_task(graph: TaskGraph, unit: int, stage: int, on_critical_path: bool) -> PlannedTask:
+    """Makes a task of an execution plan."""
     task, took_us = graph.tasks[unit], graph.takes_us[unit]
     return PlannedTask(
         id=format_id(TASK, unit), name=graph.names[unit], stage=stage, state=task.state,

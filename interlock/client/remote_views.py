@@ -114,6 +114,7 @@ def find_remote_view(view: Callable[..., Any], of_plugins: Iterable[Callable[...
 
 @cache
 def make_remote_view(name: str, view: Callable[..., Any]) -> RemoteView:
+    """Makes the remote form of a view: the types of its request and its response, from its type hints."""
     hints, signature = get_type_hints(view), inspect.signature(view).parameters
     parameters = tuple(signature)[2:]
     title = "".join(word.capitalize() for word in name.split("_"))

@@ -243,6 +243,8 @@ class StepsResponse(msgspec.Struct):
 
 
 class StepCostResponse(msgspec.Struct):
+    """What a step and all below it have cost."""
+
     id: str
     task: str
     cost: float
@@ -312,6 +314,8 @@ class WhyResponse(msgspec.Struct):
 
 
 class VoteResponse(msgspec.Struct):
+    """The vote of one person on an approval."""
+
     voter: str
     approve: bool
     roles: list[str]
@@ -373,6 +377,8 @@ class ArtifactResponse(msgspec.Struct, kw_only=True):
 
 
 class WorkerResponse(msgspec.Struct, kw_only=True):
+    """A worker: what it can do, what it holds, and when its last heartbeat came."""
+
     id: str
     name: str
     incarnation: str
@@ -389,6 +395,8 @@ class WorkerResponse(msgspec.Struct, kw_only=True):
 
 
 class WorkersResponse(msgspec.Struct):
+    """A list of workers."""
+
     workers: list[WorkerResponse]
 
 
@@ -426,6 +434,8 @@ class ScheduleResponse(msgspec.Struct):
 
 
 class SchedulesResponse(msgspec.Struct):
+    """A list of schedules."""
+
     schedules: list[ScheduleResponse]
 
 
@@ -449,16 +459,22 @@ class HealthResponse(msgspec.Struct):
 
 
 class LifecycleSummaryResponse(msgspec.Struct):
+    """A lifecycle in a list."""
+
     name: str
     document: str
     about: str
 
 
 class LifecyclesResponse(msgspec.Struct):
+    """A list of lifecycles."""
+
     lifecycles: list[LifecycleSummaryResponse]
 
 
 class StateResponse(msgspec.Struct):
+    """A state of a lifecycle."""
+
     name: str
     category: str
     initial: bool
@@ -467,6 +483,8 @@ class StateResponse(msgspec.Struct):
 
 
 class MoveResponse(msgspec.Struct, rename={"source": "from", "target": "to"}):
+    """A transition that a lifecycle lists, with who may make it."""
+
     source: str | None
     target: str
     trigger: str
@@ -532,6 +550,8 @@ class KeyResponse(msgspec.Struct):
 
 
 class KeysResponse(msgspec.Struct):
+    """A list of API keys, without their secrets."""
+
     keys: list[KeyResponse]
 
 

@@ -120,6 +120,7 @@ def explain_pause(schedule: Schedule) -> str:
 
 
 def format_second(at: int, schedule: Schedule) -> str:
+    """Formats an instant in the time zone of a schedule, in whole seconds."""
     return format_instant(at // 1_000_000 * 1_000_000, schedule.timezone)
 
 

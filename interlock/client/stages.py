@@ -72,6 +72,7 @@ def make_node(
     number: int, name: str, task: str, state: str, category: str, born_at: int, *, began_at: int | None = None,
     ended_at: int | None = None, needs: tuple[int, ...] = (),
 ) -> TreeNode:  # fmt: skip
+    """Makes a node of a tree that stands for a stage, or for a task of one."""
     return TreeNode(
         unit=number, id=name, parent=0 if number else None, depth=min(number, 1), task=task, lifecycle="workstream",
         state=state, category=category, outcome=None, attempt=1, version=0, born_at=born_at, began_at=began_at,

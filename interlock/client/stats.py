@@ -112,6 +112,7 @@ def types_in(rows: Rows) -> list[TypeStats]:
 
 
 def spread(counts: Mapping[int, int] | None) -> Spread | None:
+    """Returns how many there are, with p50 and p95; None if there are none."""
     if not counts:
         return None
     return Spread(sum(counts.values()), quantile(counts, 0.5), quantile(counts, 0.95))
@@ -144,4 +145,5 @@ def states_in(rows: Rows) -> list[StateCount]:
 
 
 def make_queue_stats(depth: Depth, now: int) -> QueueStats:
+    """Makes the figures of a queue: what waits, and how long the oldest has waited in seconds."""
     return QueueStats(depth.queue, depth.units, max(now - depth.oldest_at, 0) / MILLION)

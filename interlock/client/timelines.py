@@ -148,6 +148,7 @@ def list_attempts(events: Sequence[Event], lifecycle: Lifecycle | None) -> list[
 
 
 def is_end(event: Event, lifecycle: Lifecycle | None) -> bool:
+    """Whether an event has ended its unit."""
     state = lifecycle.states.get(event.target) if lifecycle else None
     return state is not None and state.category in SETTLED
 
@@ -195,6 +196,7 @@ def decode_payload(event: Event) -> Mapping[str, Any]:
 
 
 def to_number(value: Any) -> float:
+    """Returns a number of a payload; anything else counts as 0."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 
 

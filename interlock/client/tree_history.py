@@ -44,6 +44,7 @@ def read_tree_history(connection: Connection, tenant: int, unit: int) -> TreeHis
 
 
 def group_by_unit(units: Sequence[int], events: Sequence[Event]) -> dict[int, list[Event]]:
+    """Groups events by their unit, those without events included."""
     by_unit: dict[int, list[Event]] = {unit: [] for unit in units}
     for event in events:
         by_unit[event.unit].append(event)

@@ -171,6 +171,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 def make_surroundings(
     rows: TreeRows, lifecycles: Mapping[str, Lifecycle], stands: Mapping[int, PastState]
 ) -> Surroundings:
+    """Makes what the nodes of a tree must know of each other: needs, children, names, states."""
     needs: dict[int, list[Need]] = {}
     children: dict[int, list[PastState]] = {}
     for need in rows.tree.needs:
@@ -200,10 +201,12 @@ def describe_wait(around: Surroundings, view: View) -> str:
 
 
 def is_met(need: Need, outcome: str | None) -> bool:
+    """Whether a need is met by how the needed one has ended."""
     return outcome == Category.SUCCESS or (need.by_end == 1 and outcome is not None)
 
 
 def describe_needs(around: Surroundings, unit: int) -> str:
+    """Says what a unit of a tree waits for among others; empty if for nothing."""
     known = [need for need in around.needs.get(unit, ()) if need.needs in around.stands]
     unmet = [around.names[need.needs] for need in known if not is_met(need, around.stands[need.needs].folded.outcome)]
     more = f" and {len(unmet) - NAMED_MAX} more" if len(unmet) > NAMED_MAX else ""
@@ -211,6 +214,7 @@ def describe_needs(around: Surroundings, unit: int) -> str:
 
 
 def describe_decision(lifecycle: Lifecycle, state: str, view: View, votes: Sequence[Note]) -> str:
+    """Says who may decide on a unit that waits for a person, and how many have approved."""
     policy = policy_of(view.body)
     if words := triggers_for(lifecycle, state, (Owner.PERSON,)):
         who = ", ".join(policy.approvers) or "a person"
@@ -234,11 +238,13 @@ def describe_parking(view: View, now: int) -> str:
 
 
 def describe_children(children: Sequence[PastState]) -> str:
+    """Says how many children are left; empty if none is."""
     left = sum(child.folded.outcome is None for child in children)
     return f"{left} of {len(children)} children" if left else ""
 
 
 def describe_plan(around: Surroundings, view: View) -> str:
+    """Says whether a unit waits for the plan of its parent."""
     above = around.stands.get(view.unit.parent or 0)
     lifecycle = around.lifecycles.get(above.folded.lifecycle) if above else None
     return "the plan of its run" if above and lifecycle and lifecycle.allows(above.folded.state, "plan") else ""

@@ -250,6 +250,7 @@ class DefiningSender:
 
 
 def make_step(workflow: str, part: Any) -> WorkflowStep | Approval:
+    """Makes a step of a workflow of what a program gave."""
     match part:
         case WorkflowStep(in_workstream=WorkstreamTask() as task) if not task.is_plain:
             raise InterlockError(
@@ -314,5 +315,6 @@ def list_parameters(part: WorkflowStep | Approval) -> list[StepParameter]:
 
 
 def list_task_parameters(step: str, task: Task[Any, Any], *, of_any_step: bool = False) -> list[StepParameter]:
+    """Lists the parameters of a step's task."""
     fields = msgspec.structs.fields(task.arguments.kind)
     return [StepParameter(step, field.name, field.type, field.required, of_any_step) for field in fields]

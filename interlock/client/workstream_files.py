@@ -201,6 +201,7 @@ def add_name(name: str, task: Any) -> Any:
 
 
 def read_task_spec(place: int, given: Any) -> TaskSpec:
+    """Reads a task of a file, at this place of its list."""
     if not isinstance(given, Mapping):
         raise InterlockError(f"tasks[{place}] = {given!r} is not allowed; allowed is a table")
     path = f"tasks.{given['name']}" if isinstance(given.get("name"), str) else f"tasks[{place}]"
@@ -315,6 +316,7 @@ def make_run(app: "App", spec: RunSpec, name: str) -> tuple[Any, dict[str, Any]]
 
 
 def make_resources(given: Mapping[str, Any]) -> tuple[Resource, ...]:
+    """Makes the resources that a file names."""
     return tuple(make_one_resource(name, spec) for name, spec in given.items())
 
 

@@ -51,6 +51,7 @@ def read_part(part: Any) -> WorkstreamTask:
 
 
 def name_check(check: Work | Approval) -> str:
+    """Returns the name of a check: that of its task, or that of its approval."""
     return check.task if isinstance(check, Work) else check.name
 
 
@@ -143,6 +144,7 @@ def encode_checks(checks: Sequence[Work]) -> dict[str, Any]:
 
 
 def encode_check(work: Work) -> Any:
+    """Encodes a check as short as it can be: the name of its task if nothing else was given."""
     fields = {name: getattr(work, name) for name in Work.__struct_fields__}
     given = {name: value for name, value in fields.items() if value != getattr(PLAIN_WORK, name)}
     return work.task if given.keys() == {"task"} else given

@@ -75,6 +75,7 @@ def find_key(tx: UnitOfWork, command: RotateKey | RevokeKey) -> Key:
 
 
 def until(tx: UnitOfWork, command: CreateKey | RotateKey) -> int | None:
+    """Returns the instant until which a key is valid; None: for ever."""
     if command.expires_us is None:
         return None
     validation.check_range("expires_us", command.expires_us, 1, LATEST - tx.now)
@@ -82,6 +83,7 @@ def until(tx: UnitOfWork, command: CreateKey | RotateKey) -> int | None:
 
 
 def check_digest(digest: str) -> str:
+    """Checks that a secret is given by its digest."""
     if not DIGEST.fullmatch(digest):
         raise InterlockError("digest is not allowed; allowed is the SHA-256 of the secret, in hexadecimal")
     return digest

@@ -100,10 +100,12 @@ def act_lines(tx: UnitOfWork, units: list[Unit], written: set[int]) -> Iterator[
 
 
 def as_line(row: Row) -> bytes:
+    """Encodes a row as a line of an archive."""
     return msgspec.json.encode({"table": row.table, **msgspec.structs.asdict(row)}) + b"\n"
 
 
 def digest_of(text: Iterator[bytes]) -> str:
+    """Returns the digest of the lines of a tree."""
     whole = sha256()
     for line in text:
         whole.update(line)

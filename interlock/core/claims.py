@@ -182,7 +182,7 @@ def make_terms(tx: UnitOfWork, unit: Unit, body: Body) -> GrantTerms:
     trigger = policy.claim_trigger(lifecycle, unit.state, held=False)
     if not trigger:
         raise Refused(lifecycle.name, unit.state, "claim", lifecycle.triggers(unit.state))
-    ttl_us, beat_us = timing.granted_terms(rules, policy_of(body))
+    ttl_us, beat_us = timing.clamp_lease_terms(rules, policy_of(body))
     active = policy.activates(lifecycle, lifecycle.move(unit.state, trigger).path[-1])
     until = timing.lease_end_at(rules, tx.now, ttl_us, beat_us, active=active)
     return GrantTerms(trigger, ttl_us, beat_us, until, active)

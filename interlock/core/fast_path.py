@@ -143,7 +143,7 @@ def make_grant(tx: UnitOfWork, name: str, state: str) -> PlainGrant | None:
     path = tx.paths.find(name, state, None, (Step(trigger, ("grant", "activate") if active else ("grant",)),))
     if is_served(tx, path) or any(hook.serves(PLAIN_GRANT) for hook in tx.hooks.grant_fields):
         return None
-    ttl_us, beat_us = timing.granted_terms(rules, policy_in("{}"))
+    ttl_us, beat_us = timing.clamp_lease_terms(rules, policy_in("{}"))
     return PlainGrant(path, ttl_us, beat_us, active)
 
 

@@ -29,6 +29,7 @@ def merge_prefetches(*several: Prefetches) -> Prefetches:
 
 
 def declare_both(first: Declare, second: Declare, cache: EngineCache, commands: Sequence[Any]) -> list[Any]:
+    """Declares the queries of two functions."""
     return [*first(cache, commands), *second(cache, commands)]
 
 

@@ -52,6 +52,7 @@ def expiry(tx: UnitOfWork, command: Command[Any]) -> int:
 
 
 def name(command: Command[Any]) -> str:
+    """Returns the name of a command."""
     return type(command).__name__
 
 

@@ -36,6 +36,7 @@ def verbose_kept_us(tx: UnitOfWork) -> int:
 
 
 def read_keep_times(tx: UnitOfWork) -> tuple[int, int]:
+    """Reads for how long notes of the tenant are kept: beats, and verbose ones."""
     known = tx.cache.note_terms.get(tx.tenant)
     if known is None or not known[0] <= tx.now < known[0] + READ_AGAIN_US:
         row = read_tenant(tx.connection, tx.tenant)

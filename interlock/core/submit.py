@@ -210,6 +210,7 @@ def check_keys(tx: UnitOfWork, command: Submit) -> None:
 
 
 def submit_work(tx: UnitOfWork, command: Submit, work: Work, stamp: Stamp, refs: dict[str, int]) -> Submitted:
+    """Makes the unit of one work, or finds the one that has its key."""
     body = find_by_key(tx, command.tenant, work.task, work.key) if work.key is not None else None
     if body is None:
         return submit_child(tx, command, work, stamp, refs)
@@ -246,6 +247,7 @@ def submit_child(tx: UnitOfWork, command: Submit, work: Work, stamp: Stamp, refs
 
 
 def make_answer(unit: Unit, command: Submit, created: bool = True, replaced: bool = False) -> Submitted:
+    """Makes the answer for one work."""
     return Submitted(unit.id, created, replaced, unit.lifecycle, unit.state, command.cause)
 
 
@@ -357,6 +359,7 @@ def create_first_attempt(tx: UnitOfWork, unit: Unit) -> None:
 
 
 def is_ready_by_birth(lifecycle: Lifecycle, state: str, work: Work) -> bool:
+    """Whether a new unit waits for nothing that its lifecycle, its template or its condition would say."""
     return not (lifecycle.options.follows or lifecycle.allows(state, "ready") or work.template is not None or work.when)
 
 

@@ -51,6 +51,7 @@ def fire_timer(tx: UnitOfWork, unit: Unit) -> None:
 
 
 def is_past(tx: UnitOfWork, at: int | None) -> bool:
+    """Whether an instant is there and has come."""
     return at is not None and at <= tx.now
 
 

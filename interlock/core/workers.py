@@ -94,6 +94,7 @@ def mark_alive(tx: UnitOfWork, holder: int) -> WorkerRow:
 
 
 def bring_back(tx: UnitOfWork, worker: WorkerRow) -> WorkerRow:
+    """Returns a worker that may claim; one that was silent, and is heard again, comes back."""
     unit = tx.unit(worker.unit)
     if tx.lifecycle(unit).settled(unit.state):
         if worker.draining:
@@ -216,6 +217,7 @@ def mark_silent(tx: UnitOfWork, worker: WorkerRow, unit: Unit) -> None:
 
 
 def drain_if_empty(tx: UnitOfWork, worker: WorkerRow, stamp: Stamp) -> bool:
+    """Shuts a draining worker down if it holds nothing; returns whether it did."""
     unit = tx.unit(worker.unit)
     if not worker.draining or worker.holding or not tx.lifecycle(unit).allows(unit.state, "drain"):
         return False

@@ -93,6 +93,7 @@ def draw_part(
 
 
 def draw_patterns() -> Markup:
+    """Draws the patterns by which outcomes are told apart without colours."""
     return Markup("<defs>{}</defs>").format(
         Markup("").join(
             Markup(
@@ -116,6 +117,7 @@ def find_top(most: int) -> int:
 
 
 def describe_step(parts: Sequence[Part], place: int, at: datetime) -> str:
+    """Describes one step of a chart in words."""
     counts = [f"{part.values[place]:,} {part.name}" for part in parts if part.values[place]]
     return f"{at:%Y-%m-%d %H:%M} UTC: {', '.join(counts) or 'none'}"
 

@@ -110,4 +110,5 @@ def list_names(followers: Sequence[Follower]) -> str:
 
 
 def count_verb(followers: Sequence[Follower], verb: str) -> str:
+    """Returns a verb in the singular or the plural, by how many there are."""
     return f"{verb}s" if len(followers) == 1 else verb

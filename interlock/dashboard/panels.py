@@ -130,11 +130,13 @@ def find_last_instant(events: Sequence[Event], lifecycle: Lifecycle | None, unti
 
 
 def make_bar(span: Span, scale: Scale) -> Bar:
+    """Makes the bar of a stretch of time."""
     title = f"{span.state}: {WORDS[span.kind]}, {format_rounded(span.end - span.begin)}, from {format_time(span.begin)}"
     return place_bar(span.kind, span.begin, span.end, title, scale)
 
 
 def place_bar(kind: str, begin: int, end: int, title: str, scale: Scale) -> Bar:
+    """Places a bar on the scale; one that is too short to be seen is made wider."""
     name, y, height = BARS[kind]
     x = scale.place(begin)
     width = max(THIN, scale.place(end) - x)
@@ -142,10 +144,12 @@ def place_bar(kind: str, begin: int, end: int, title: str, scale: Scale) -> Bar:
 
 
 def describe(bars: Sequence[Bar]) -> str:
+    """Describes bars in words."""
     return "; ".join(bar.title for bar in bars[:20])
 
 
 def make_lease_row(lease: LeaseSpan, scale: Scale, until: int) -> TimelineRow:
+    """Makes the row of a lease in a timeline."""
     end = lease.ended_at or until
     took = format_brief(end - lease.granted_at)
     title = f"lease {lease.fence} of {lease.worker}: {lease.state}, {took}, from {format_time(lease.granted_at)}"
@@ -154,6 +158,7 @@ def make_lease_row(lease: LeaseSpan, scale: Scale, until: int) -> TimelineRow:
 
 
 def make_step_row(step: StepSpan, scale: Scale) -> TimelineRow:
+    """Makes the row of a recorded step in a timeline."""
     took = format_brief(step.end - step.begin)
     title = f"step {step.name}: remembered at {format_time(step.end)}"
     bar = place_bar("step", step.begin, step.end, title, scale)
@@ -201,6 +206,7 @@ def find_category(lifecycle: Lifecycle | None, state: str | None) -> str:
 
 
 def format_attempt(attempt: Attempt) -> dict[str, Any]:
+    """Formats an attempt for its table."""
     end = attempt.ended_at
     return {
         "number": attempt.number, "began": format_time(attempt.began_at), "started": format_time(attempt.started_at),
@@ -211,6 +217,7 @@ def format_attempt(attempt: Attempt) -> dict[str, Any]:
 
 
 def format_lease(lease: LeaseSpan) -> dict[str, Any]:
+    """Formats a lease for its table."""
     return {
         "fence": lease.fence, "worker": lease.worker, "granted": format_time(lease.granted_at), "state": lease.state,
         "ended": format_time(lease.ended_at), "attempt": lease.attempt,
@@ -218,6 +225,7 @@ def format_lease(lease: LeaseSpan) -> dict[str, Any]:
 
 
 def format_note(note: Note) -> dict[str, Any]:
+    """Formats a note for its table."""
     return {
         "at": format_time(note.at), "kind": note.kind, "name": note.name, "fence": note.fence,
         "payload": decode_json(note.payload),
@@ -281,6 +289,7 @@ def list_busy(tree: TreeSnapshot, spans: Mapping[int, Sequence[Span]]) -> list[t
 
 
 def describe_took(tree: TreeSnapshot, node: TreeNode) -> str:
+    """Says how long a node of a tree ran, or that it waits."""
     took = tree.duration_us(node)
     return "waits" if took is None and not node.settled else "" if took is None else format_brief(took)
 

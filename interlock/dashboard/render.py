@@ -19,6 +19,7 @@ LINE_MAX = 240  # characters of a value that is shown on one line
 
 @cache
 def get_environment() -> Environment:
+    """Returns the templates, which escape everything."""
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,

@@ -59,10 +59,12 @@ class Session(msgspec.Struct, frozen=True):
 
 
 def mix(text: bytes, mask: bytes) -> bytes:
+    """Combines two byte strings of one length, so that either gives back the other."""
     return bytes(left ^ right for left, right in zip(text, mask, strict=True))
 
 
 def sign_bytes(seal: str, text: str) -> bytes:
+    """Signs a text."""
     return hmac.new(seal.encode(), text.encode(), sha256).digest()
 
 

@@ -145,6 +145,8 @@ def collect_pages(registry: Registry) -> tuple[WebPage, ...]:
 def make_route(
     method: str, path: str, call: Callable[[HttpRequest], Awaitable[Response[Any]]]
 ) -> HTTPRouteHandler:  # fmt: skip
+    """Makes a route of the pages."""
+
     async def answer(request: HttpRequest) -> Response[Any]:  # the name by which Litestar knows the argument
         return await call(request)
 
@@ -153,6 +155,7 @@ def make_route(
 
 
 async def lead_to_pages(site: Site, http_request: HttpRequest) -> Response[Any]:
+    """Leads from the root to the first page."""
     return finish(redirect(f"{site.prefix}{UI}/"), http_request, "/", loop_time(), None)
 
 
@@ -216,6 +219,7 @@ async def show_sign_in(site: Site, http_request: HttpRequest) -> Response[Any]:
 
 
 async def make_sign_in(site: Site, http_request: HttpRequest, refusal: str = "", status: int = 200) -> Response[Any]:
+    """Makes the page to sign in, with the reason why the last try was refused."""
     wanted = dict(read_pairs(http_request)).get("next", "")
     text = render("login.html", **site.describe(None), next=wanted, refusal=refusal)
     return Response(text, media_type="text/html", status_code=status)

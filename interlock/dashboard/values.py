@@ -64,5 +64,6 @@ async def show_value(request: PageRequest) -> dict[str, str]:
 
 
 def read_value_text(connection: Connection, tenant: int, unit: int, name: str) -> str | None:
+    """Reads the whole input or result of a job."""
     text: str | None = getattr(read_large_values(connection, view(connection, tenant, unit)).body, name)
     return text

@@ -43,15 +43,17 @@ def triggers(*names: str) -> Callable[[Lifecycle, Move], bool]:
 
 
 def match_report(name: str) -> Callable[[Lifecycle, Move], bool]:
+    """Of a move by which a holder reports how its work ended."""
     return lambda lifecycle, move: is_worked(lifecycle) and move.trigger == name and move.owner is Owner.HOLDER
 
 
-def of_life(name: str, trigger: str) -> Callable[[Lifecycle, Move], bool]:
+def match_in(name: str, trigger: str) -> Callable[[Lifecycle, Move], bool]:
     """Of a move of one of the two lifecycles that the engine itself keeps for workers and leases."""
     return lambda lifecycle, move: lifecycle.name == name and move.trigger == trigger
 
 
 def is_claim(lifecycle: Lifecycle, move: Move) -> bool:
+    """Whether a move grants a lease."""
     return lifecycle.leased and move.trigger in ("claim", "reclaim")
 
 
@@ -63,11 +65,13 @@ def is_clock(lifecycle: Lifecycle, move: Move) -> bool:
 
 
 def is_soft_cancel(lifecycle: Lifecycle, move: Move) -> bool:
+    """Whether a move is a cancel that its holder is asked to carry out."""
     flagged = lifecycle.options.cancel_mode is CancelMode.FLAGGED
     return flagged and move.trigger == "cancel" and lifecycle.category(move.source or "") is Category.ACTIVE
 
 
 def is_word_of_children(move: Move) -> bool:
+    """Whether a move follows from what became of the children."""
     return move.trigger in BY_CHILDREN or (move.trigger in ("fail", "stopped") and move.owner is Owner.ENGINE)
 
 
@@ -81,13 +85,13 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "available": Guard(
             "nobody holds it, its needs are met, its delay and its signal have come, and its keys and limits have room",
             "interlock.core.advance.derive",
-            lambda lifecycle, move: is_claim(lifecycle, move) or of_life("lease", "grant")(lifecycle, move),
+            lambda lifecycle, move: is_claim(lifecycle, move) or match_in("lease", "grant")(lifecycle, move),
         ),
         "cancel_asked": Guard(
             "a cancel was asked for",
             "interlock.kernel.policy.after_stop",
             lambda lifecycle, move: (
-                match_report("stopped")(lifecycle, move) or of_life("lease", "acknowledge")(lifecycle, move)
+                match_report("stopped")(lifecycle, move) or match_in("lease", "acknowledge")(lifecycle, move)
             ),
         ),
         "cancel_now": Guard(
@@ -123,7 +127,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "drained": Guard(
             "somebody has asked the worker to leave, and it holds nothing",
             "interlock.core.workers.drain_if_empty",
-            of_life("worker", "drain"),
+            match_in("worker", "drain"),
         ),
         "failed_for_good": Guard(
             "no attempt follows the failure: it is not retryable, or none is left and its policy says failed",
@@ -133,12 +137,12 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "holds_nothing": Guard(
             "the worker has given back the last job that it held",
             "interlock.core.workers.lock_worker",
-            of_life("worker", "free"),
+            match_in("worker", "free"),
         ),
         "lease_expired": Guard(
             "the time of the lease is over, and nobody has renewed it",
             "interlock.core.timers.fire_timer",
-            of_life("lease", "expire"),
+            match_in("lease", "expire"),
         ),
         "needs_met": Guard(
             "everything that it needs has succeeded, or ended where that is enough, and its parent has its plan",

@@ -61,10 +61,9 @@ class Owner(StrEnum):
 
 
 class Severity(StrEnum):
-    INFO = auto()
-    WARNING = auto()
-    ERROR = auto()
-    CRITICAL = auto()
+    """How serious an event is."""
+
+    INFO, WARNING, ERROR, CRITICAL = "info", "warning", "error", "critical"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +129,8 @@ class Move(Transition):
 
 @dataclass(frozen=True, kw_only=True)
 class Lifecycle:
+    """A closed table of states and of the moves between them, with its options."""
+
     name: str
     document: str
     title: str
@@ -149,11 +150,9 @@ class Lifecycle:
     def allows(self, state: str | None, trigger: str) -> bool:
         return (state, trigger) in self.moves
 
-    # What every move asks of its state is looked up in sets.
-
     @cached_property
     def clocked(self) -> frozenset[str]:
-        """The states with a clock of their own."""
+        """The states with a clock of their own; as a set, because every move asks."""
         return frozenset(name for name, state in self.states.items() if self.allows(name, state.deadline))
 
     @cached_property

@@ -16,6 +16,8 @@ class RollUp(StrEnum):
 
 
 class CancelMode(StrEnum):
+    """What a cancel does to a unit that somebody holds."""
+
     IMMEDIATE = auto()  # asked and done in one transaction
     FLAGGED = auto()  # the holder is told and may still finish; hard cancel is immediate
     TWO_PHASE = auto()  # a state of its own until the holder answers or the deadline passes

@@ -35,10 +35,12 @@ def at(state: str | None) -> str:
 
 
 def list_unfinished(lifecycle: Lifecycle) -> Iterator[State]:
+    """Returns the states in which work has not ended."""
     return (state for state in lifecycle.states.values() if not state.settled)
 
 
 def unknown_states(lifecycle: Lifecycle) -> Iterator[Fault]:
+    """Moves lead from states and to states that there are."""
     known = ", ".join(lifecycle.states)
     for move in lifecycle.moves.values():
         if move.source is not None and move.source not in lifecycle.states:
@@ -51,6 +53,7 @@ def unknown_states(lifecycle: Lifecycle) -> Iterator[Fault]:
 
 
 def unreachable(lifecycle: Lifecycle) -> Iterator[Fault]:
+    """Every state can be reached from birth."""
     reached = reachable([None], [(hop.source, hop.target) for hop in lifecycle.hops])
     for state in lifecycle.states:
         if state not in reached:
@@ -58,6 +61,7 @@ def unreachable(lifecycle: Lifecycle) -> Iterator[Fault]:
 
 
 def no_end(lifecycle: Lifecycle) -> Iterator[Fault]:
+    """From every state an end can be reached."""
     ends = [state.name for state in lifecycle.states.values() if state.settled]
     ending = reaching(ends, [(hop.source, hop.target) for hop in lifecycle.hops])
     for state in lifecycle.states:
@@ -80,12 +84,14 @@ def lost_lease(lifecycle: Lifecycle) -> Iterator[Fault]:
 
 
 def claimable(lifecycle: Lifecycle) -> Iterator[Fault]:
+    """What is ready for a worker can be claimed."""
     for state in lifecycle.states.values():
         if state.category is Category.READY and not lifecycle.allows(state.name, "claim"):
             yield Fault(at(state.name), "ready-claim", "it is ready for a worker, but lists no 'claim'")
 
 
 def says_cancel(lifecycle: Lifecycle) -> Iterator[Fault]:
+    """Every unfinished state lists a cancel, or says what becomes of one, and why."""
     for state in list_unfinished(lifecycle):
         listed = lifecycle.allows(state.name, "cancel")
         if listed and state.cancel:
@@ -100,6 +106,7 @@ def says_cancel(lifecycle: Lifecycle) -> Iterator[Fault]:
 
 
 def says_deadline(lifecycle: Lifecycle) -> Iterator[Fault]:
+    """Every unfinished state says something about a deadline, unless it is ready for a worker."""
     for state in list_unfinished(lifecycle):
         if not state.deadline and state.category is Category.READY:
             continue
@@ -149,6 +156,7 @@ def settled_exit(lifecycle: Lifecycle) -> Iterator[Fault]:
 
 
 def says_why(lifecycle: Lifecycle) -> Iterator[Fault]:
+    """Every extension of a document says why it is needed."""
     for move in lifecycle.moves.values():
         if move.extension and not move.why:
             yield Fault(at(move.source), "extension", f"'{move.trigger}' is an extension, but does not say why")
@@ -237,6 +245,7 @@ def flags(lifecycle: Lifecycle) -> Iterator[Fault]:
 
 
 def two_phases(lifecycle: Lifecycle) -> Iterator[Fault]:
+    """A cancel in two phases has a state in which the unit closes."""
     closing = any(state.category is Category.CLOSING for state in lifecycle.states.values())
     if lifecycle.options.cancel_mode is CancelMode.TWO_PHASE and not closing:
         text = "cancel_mode = 'two_phase' needs a state of category closing, between the wish and its end"

@@ -78,6 +78,7 @@ def sum_events(
 
 
 def count_lease(sums: Sums, leases: Lifecycle, event: ObservedEvent) -> None:
+    """Counts what an event says of a lease: a claim, an expiry, and for how long the unit waited or ran."""
     if event.lease_to is None:
         return
     if event.lease_from is None:

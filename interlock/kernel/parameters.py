@@ -58,6 +58,7 @@ def list_kinds(hint: Any) -> tuple[Kind, ...]:
 
 
 def find_kinds(info: inspect.Type) -> Iterable[Kind]:
+    """Finds the kinds of JSON that a type takes."""
     if isinstance(info, inspect.UnionType):
         kinds = [kind for part in info.types for kind in find_kinds(part)]
         return ("any",) if "any" in kinds else kinds

@@ -233,6 +233,7 @@ def lease_path(
 
 
 def count_grants(with_lease: tuple[str | None, str | None]) -> int:
+    """Returns how many leases a hop grants: one or none."""
     return int(with_lease[0] is None and with_lease[1] is not None)
 
 
@@ -244,6 +245,7 @@ def find_lease_end(category: str | None) -> int:
 
 
 def outcome_of(category: str | None) -> int:
+    """Returns the number that stands for the outcome of a category."""
     if category is None or category == Category.CLOSED:
         return SAME_OUTCOME
     return OUTCOME if category in SETTLES else NO_OUTCOME
@@ -265,15 +267,15 @@ def enumerate_paths(lifecycle: Lifecycle, leases: Lifecycle) -> Iterator[Path]:
     """Every path of a lifecycle that the engine may take, but for forced ones."""
     for source, trigger in lifecycle.moves:
         yield compose(lifecycle, leases, source or BORN, None, (Step(trigger),))
-        for lease, triggers in lease_ways(lifecycle, leases, source, trigger):
+        for lease, triggers in list_lease_ways(lifecycle, leases, source, trigger):
             yield compose(lifecycle, leases, source or BORN, lease, (Step(trigger, triggers),))
     for state in lifecycle.states if lifecycle.leased else ():
-        for lease, triggers in live_ways(lifecycle, leases, state):
+        for lease, triggers in list_live_ways(lifecycle, leases, state):
             yield compose(lifecycle, leases, state, lease, (Step(SELF, triggers),))
     yield from starts_that_end(lifecycle, leases)
 
 
-def lease_ways(
+def list_lease_ways(
     lifecycle: Lifecycle, leases: Lifecycle, source: str | None, trigger: str
 ) -> Iterator[tuple[str | None, tuple[str, ...]]]:
     """What may become of the lease with a move: a grant where a worker takes the unit, else a hop of a live one."""
@@ -286,12 +288,12 @@ def lease_ways(
     stays = (
         lifecycle.category(lifecycle.move(source, trigger).path[-1]) in UNDER_LEASE
     )  # else no lease of it may be live
-    for lease, triggers in live_ways(lifecycle, leases, source):
+    for lease, triggers in list_live_ways(lifecycle, leases, source):
         if stays or leases.settled(leases.move(lease, triggers[-1]).path[-1]):
             yield lease, triggers
 
 
-def live_ways(lifecycle: Lifecycle, leases: Lifecycle, source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+def list_live_ways(lifecycle: Lifecycle, leases: Lifecycle, source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The hops of a lease that is live while a unit is in that state."""
     if lifecycle.category(source) not in UNDER_LEASE:
         return

@@ -257,6 +257,8 @@ class WorkerRow(Row):
 
 
 class Artifact(Row):
+    """A file or a value that an attempt has left."""
+
     table = "artifact"
     unit: int
     attempt: int

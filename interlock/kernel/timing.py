@@ -63,7 +63,7 @@ def compute_ttl_us(terms: LeaseRules, own: Policy) -> int:
     return max(terms.ttl_min_us, min(own.reclaim_after_us, terms.silent_max_us or terms.ttl_max_us))
 
 
-def granted_terms(terms: LeaseRules, own: Policy) -> tuple[int, int]:
+def clamp_lease_terms(terms: LeaseRules, own: Policy) -> tuple[int, int]:
     """The same at a grant. Rules that were tightened since the unit was made are clamped: it can always be leased."""
     silent = own.silent and terms.silent_max_us is not None
     most_us = (silent and terms.silent_max_us) or terms.ttl_max_us
@@ -92,7 +92,7 @@ def time_limit(lifecycle: Lifecycle, state: str, own: Policy) -> int | None:
     return own_limit(lifecycle, state, own) or rule.within_us
 
 
-def known_deadline(deadline_at: int | None) -> int | None:
+def present_deadline(deadline_at: int | None) -> int | None:
     """A deadline as people see it: a clock that stands has none until it goes on."""
     return None if deadline_at is None or deadline_at >= STANDS_US else deadline_at
 

@@ -68,6 +68,7 @@ def read_wfformat(text: bytes | str, scale: float = 1.0) -> RecordedWorkflow:
 
 
 def decode_document(text: bytes | str) -> dict[str, Any]:
+    """Decodes the text of a document."""
     try:
         document = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
@@ -137,6 +138,7 @@ def read_needs(rows: Rows, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def read_references(row: Mapping[str, Any], field: str, path: str, known: Mapping[str, str]) -> Iterator[str]:
+    """Reads references from one task to others."""
     references = row.get(field, [])
     if not isinstance(references, list):
         raise InterlockError(f"{path}.{field} is {describe_value(references)}; allowed is a list of tasks")

@@ -43,6 +43,7 @@ def parse_condition(text: str) -> ast.expr:
 
 
 def refuse_strange(tree: ast.expr) -> None:
+    """Refuses everything in a condition that is more than a comparison."""
     for node in ast.walk(tree):
         plain = ast.BoolOp | ast.UnaryOp | ast.Compare | ast.Name | ast.Attribute | ast.Subscript | ast.Constant
         if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not | ast.USub):
@@ -66,6 +67,7 @@ def holds(text: str, known: Mapping[str, Any]) -> bool:
 
 
 def value(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    """Returns the value of a part of a condition; what is missing is None."""
     match node:
         case ast.Constant():
             return node.value
@@ -100,10 +102,12 @@ def inside(whole: Any, key: Any) -> Any:
 
 
 def negative(number: Any) -> Any:
+    """Returns a number with the other sign; of anything else, None."""
     return -number if isinstance(number, int | float) else None
 
 
 def compare_values(node: ast.Compare, known: Mapping[str, Any]) -> bool:
+    """Compares values as a condition does; what cannot be compared is not equal, and neither less nor greater."""
     left = value(node.left, known)
     for sign, right_node in zip(node.ops, node.comparators, strict=True):
         right = value(right_node, known)

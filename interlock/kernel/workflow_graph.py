@@ -106,6 +106,7 @@ def names_in(work: Work) -> Iterable[str]:
 
 
 def place_of(refs: dict[str, int], name: str) -> int:
+    """Returns the place of the work with this ref."""
     if not isinstance(name, str):
         raise InterlockError(f"needs = {name!r} is not allowed: it takes refs of the same request; ids go to after")
     if name not in refs:

@@ -43,6 +43,7 @@ def hurried(lifecycles: Mapping[str, Lifecycle], by: int) -> dict[str, Lifecycle
 
 
 def hurry(lifecycle: Lifecycle, by: int) -> Lifecycle:
+    """Returns a lifecycle with leases, beats and cancel deadlines so many times shorter."""
     options = lifecycle.options
     lease = options.lease and replace(options.lease, **shorter(options.lease, by))
     states = lifecycle.states

@@ -26,6 +26,8 @@ class Table(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class StateTable(Table):
+    """A state, as a lifecycle file has it."""
+
     category: str
     about: str = ""
     cancel: str = ""
@@ -36,6 +38,8 @@ class StateTable(Table):
 
 
 class MoveTable(Table):
+    """A move, as a lifecycle file has it."""
+
     to: str | list[str]
     owner: str = ""
     event: str | list[str] = []
@@ -48,6 +52,8 @@ class MoveTable(Table):
 
 
 class OptionsTable(Table):
+    """The options of a lifecycle file."""
+
     roll_up: str = "none"
     follows: str = ""
     cancel_mode: str = "immediate"
@@ -57,6 +63,8 @@ class OptionsTable(Table):
 
 
 class BudgetTable(Table):
+    """The budgets of a lifecycle file."""
+
     attempts: int = 3
     losses: int | None = None
     snoozes: int = 100
@@ -64,6 +72,8 @@ class BudgetTable(Table):
 
 
 class BackoffTable(Table):
+    """The backoff of a lifecycle file."""
+
     base: str
     factor: int = 2
     cap: str | None = None
@@ -71,6 +81,8 @@ class BackoffTable(Table):
 
 
 class LeaseTable(Table):
+    """The lease rules of a lifecycle file."""
+
     ttl: str
     beat: str
     ttl_min: str | None = None
@@ -83,6 +95,8 @@ class LeaseTable(Table):
 
 
 class FileTable(Table):
+    """A whole lifecycle file."""
+
     name: str
     states: dict[str, dict[str, Any]]
     birth: dict[str, Any]
@@ -118,11 +132,11 @@ def parse(text: str, file: str) -> Lifecycle:
     try:
         table = msgspec.convert(tomllib.loads(text), FileTable)
     except tomllib.TOMLDecodeError as error:
-        raise BadLifecycle([f"{file}: {syntax_fault(text, error)}"]) from None
+        raise BadLifecycle([f"{file}: {describe_syntax_fault(text, error)}"]) from None
     except (RecursionError, ValueError) as error:
         if not isinstance(error, msgspec.ValidationError):  # nested too deeply, or a number beyond all bounds
             raise BadLifecycle([f"{file}: it cannot be read: {error} [format]"]) from None
-        fault = shape_fault(error, FileTable, "the file")
+        fault = describe_shape_fault(error, FileTable, "the file")
         raise BadLifecycle([f"{file}: {fault}"]) from None
     reader = Reader()
     lifecycle = reader.lifecycle(table)
@@ -190,7 +204,7 @@ class Reader:
             source=source,
             trigger=trigger,
             path=path,
-            owner=self.word(Owner, row.owner or usual_owner(trigger), place, "owner"),
+            owner=self.word(Owner, row.owner or choose_owner(trigger), place, "owner"),
             events=tuple(self.each_hop(row.event, named, place, "event")),
             severities=tuple(self.word(Severity, word, place, "severity") for word in severities),
             opens_attempt=row.opens_attempt,
@@ -251,7 +265,7 @@ class Reader:
         try:
             return msgspec.convert(raw, kind)
         except msgspec.ValidationError as error:
-            self.faults.append(shape_fault(error, kind, place))
+            self.faults.append(describe_shape_fault(error, kind, place))
             return otherwise
 
     def each_hop(self, given: str | list[str], default: list[str], place: str, key: str) -> list[str]:
@@ -286,12 +300,12 @@ class Reader:
         self.faults.append(Fault(place, "format", text))
 
 
-def usual_owner(trigger: str) -> Owner:
+def choose_owner(trigger: str) -> Owner:
     """Who fires a trigger whose move does not say so."""
     return Owner.HOLDER if trigger in BY_HOLDER else Owner.ENGINE
 
 
-def syntax_fault(text: str, error: tomllib.TOMLDecodeError) -> Fault:
+def describe_syntax_fault(text: str, error: tomllib.TOMLDecodeError) -> Fault:
     """What a broken file says wrong. TOML itself refuses a key twice: that is two answers to one trigger."""
     message = str(error)
     where = re.search(r"line (\d+)", message)
@@ -310,7 +324,7 @@ def syntax_fault(text: str, error: tomllib.TOMLDecodeError) -> Fault:
     return Fault(at(source.group(1)), "one-answer", f"the trigger '{key}' is listed twice (line {number}); keep one")
 
 
-def shape_fault(error: msgspec.ValidationError, kind: type[Table], place: str) -> Fault:
+def describe_shape_fault(error: msgspec.ValidationError, kind: type[Table], place: str) -> Fault:
     """A table of the wrong shape, in the words of the file instead of the decoder's."""
     what, _, path = str(error).partition(" - at `")
     key = path.strip("`").removeprefix("$").replace("[...]", "").strip(".")

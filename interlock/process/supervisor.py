@@ -185,6 +185,7 @@ def become_command(spec: dict[str, Any], error: int) -> NoReturn:
 
 
 def call_prctl(option: int, value: int) -> None:
+    """Calls prctl, which the standard library does not offer."""
     if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 

@@ -40,7 +40,7 @@ def resolve_actor(caller: Caller, name: str | None, roles: tuple[str, ...] = ())
     return ActingPerson(caller.name if own else str(name), roles, f"{caller.name} ({caller.key})")
 
 
-def actor_fields(caller: Caller, command: Command[Any]) -> dict[str, Any]:
+def make_actor_fields(caller: Caller, command: Command[Any]) -> dict[str, Any]:
     """The fields of a command that say who acts, as they are true.
 
     Raises:

@@ -56,6 +56,7 @@ LIMITS = Limits()
 
 
 def has_current_schema(connection: Connection) -> bool:
+    """Whether the database has the schema of this program."""
     return migrate.version(connection) == migrate.numbers()[-1]
 
 
@@ -163,6 +164,8 @@ def make_state(app: App, limits: Limits) -> State:
 
 
 def make_route(operation: Operation) -> HTTPRouteHandler:
+    """Makes the route of an operation."""
+
     async def answer(request: HttpRequest) -> Response[Any]:  # the name by which Litestar knows the argument
         return await request.app.state.pipeline.answer(operation, request)  # type: ignore[no-any-return]
 

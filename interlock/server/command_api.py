@@ -101,6 +101,7 @@ async def deny(scope: str, request: Request, command: Command[Any]) -> Denied | 
 
 
 async def send_commands(request: Request, commands: Sequence[Command[Any]]) -> list[CommandResponse]:
+    """Sends commands and returns the response to each."""
     if not commands:
         return []
     packed = [await pack_apart(request.app, command) if has_large_value(command) else command for command in commands]
@@ -155,6 +156,7 @@ async def read_view(view: RemoteView, request: Request) -> dict[str, Any]:
 
 
 def bind(call: Callable[[Any, Request], Awaitable[Any]], what: Any) -> Callable[[Request], Awaitable[Any]]:
+    """Binds the first argument of a function that answers requests."""
     return partial(call, what)
 
 

@@ -17,7 +17,7 @@ from interlock.server.limits import Limits
 LATE = ErrorResponse(ErrorBody("REQUEST_TIMEOUT", "the request did not come in time; send it whole", {}))
 
 
-def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
+def make_protocol(limits: Limits) -> type[HttpToolsProtocol]:
     """The protocol of a server with these limits."""
 
     class TimedProtocol(HttpToolsProtocol):
@@ -68,7 +68,7 @@ def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
                 self.wait(limits.request_seconds)
                 return
             if self.receiving and not self.answering():
-                self.transport.write(late_response())
+                self.transport.write(make_late_response())
             self.transport.close()
 
         def answering(self) -> bool:
@@ -77,7 +77,8 @@ def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
     return TimedProtocol
 
 
-def late_response() -> bytes:
+def make_late_response() -> bytes:
+    """Makes the response to a request that did not come whole in time."""
     content = msgspec.json.encode(LATE)
     head: list[tuple[str, Any]] = [
         ("content-type", "application/json"),

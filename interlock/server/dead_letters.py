@@ -38,6 +38,7 @@ def make_dead_letter_filter(request: Request, filters: DeadLetterFilter) -> Dead
 
 
 async def list_dead_letters(request: Request) -> responses.DeadLettersResponse:
+    """Lists dead letters, the newest first."""
     query: DeadLettersQuery = request.query
     page, last = await request.read(read_page, make_dead_letter_filter(request, query), query)
     return responses.DeadLettersResponse(page, None if last is None else format_id(last.lifecycle, last.unit))
@@ -46,6 +47,7 @@ async def list_dead_letters(request: Request) -> responses.DeadLettersResponse:
 def read_page(
     connection: Connection, tenant: int, filters: DeadLetterConditions, query: DeadLettersQuery
 ) -> tuple[list[responses.DeadLetterResponse], DeadLetter | None]:
+    """Reads a page of dead letters, and the last of them if there are more."""
     before = END if query.after is None else find_place(connection, tenant, parse_unit_id(query.after))
     if before is None:
         raise InterlockError(f"'{query.after}' is no dead letter any more; begin with the first page")

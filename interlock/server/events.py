@@ -110,6 +110,7 @@ async def stream_feed(
 
 
 def encode_cursor(cursor: str) -> bytes:
+    """Encodes a cursor as a block of a stream that has no event."""
     return f"id: {cursor}\n\n".encode()
 
 

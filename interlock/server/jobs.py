@@ -27,7 +27,7 @@ from interlock.server.request_schemas import (
     make_work,
 )
 from interlock.store.connection import Connection
-from interlock.store.queries.job_events import JOB as JOB_LIFE
+from interlock.store.queries.job_events import JOB as JOB_LIFECYCLE
 from interlock.store.queries.job_events import Place, place_of, read_job_events
 from interlock.store.queries.large_values import read_large_values
 from interlock.store.queries.lists import amount, read_newest_units
@@ -67,6 +67,7 @@ def resolve_parent(job: JobRequest, refs: Container[str] = ()) -> int | str | No
 
 
 async def submit_batch(request: Request) -> Reply:
+    """Submits many jobs, all of them or none."""
     jobs: JobBatchRequest = request.body
     refs = {job.ref for job in jobs.jobs if job.ref}
     work = [make_work(job, job.lifecycle, resolve_parent(job, refs)) for job in jobs.jobs]
@@ -110,6 +111,7 @@ def describe_archived(item: Submitted) -> UnitSummary:
 
 
 def summarize_view(item: View) -> UnitSummary:
+    """Summarizes a unit that was read whole."""
     unit = item.unit
     return UnitSummary(unit.id, unit.lifecycle, unit.state, unit.category, unit.outcome, None, None)
 
@@ -136,10 +138,12 @@ async def read_page(request: Request, wanted: Filter, name: str) -> dict[str, An
 
 
 async def list_jobs(request: Request) -> dict[str, Any]:
+    """Lists jobs."""
     return await read_page(request, make_job_filter(request.app.lifecycles, request.query), "jobs")
 
 
 async def show(request: Request) -> responses.JobDetailResponse:
+    """Shows a job."""
     return await request.read(read_job_detail, await request.find_unit())
 
 
@@ -152,14 +156,14 @@ def read_job_detail(connection: Connection, tenant: int, unit: int) -> responses
 
 async def events(request: Request) -> Any:
     """Returns a page of what happened to the unit that the path names, or all of it as it happens."""
-    return await events_page(request, await request.find_unit())
+    return await read_events_page(request, await request.find_unit())
 
 
-async def events_page(request: Request, unit: int) -> Any:
+async def read_events_page(request: Request, unit: int) -> Any:
     """A page of what happened, or all of it as it happens. Whoever has seen the end is told to ask no more (204)."""
     query: EventsQuery = request.query
     if query.shape is not None:
-        return await job_events_page(request, unit)
+        return await read_job_events_page(request, unit)
     if query.cursor is not None:
         raise InterlockError("cursor is not allowed without shape=002; pages of plain events go on with `after`")
     if sse.wants_stream(request):
@@ -172,7 +176,7 @@ async def events_page(request: Request, unit: int) -> Any:
     return responses.EventsResponse([json_views.make_event(item) for item in page], following)
 
 
-async def job_events_page(request: Request, unit: int) -> responses.JobEventsResponse:
+async def read_job_events_page(request: Request, unit: int) -> responses.JobEventsResponse:
     """A page of what happened to a job, in document 002's shape.
 
     Raises:
@@ -180,7 +184,7 @@ async def job_events_page(request: Request, unit: int) -> responses.JobEventsRes
     """
     query: EventsQuery = request.query
     lifecycle = (await request.read(read_summary, unit)).lifecycle
-    if lifecycle != JOB_LIFE:
+    if lifecycle != JOB_LIFECYCLE:
         raise InterlockError(f"document 002's shape is of jobs, and this is a {lifecycle}; ask without shape=002")
     if sse.wants_stream(request):
         raise InterlockError("events of shape=002 come in pages; request them without Accept: text/event-stream")
@@ -194,6 +198,7 @@ async def job_events_page(request: Request, unit: int) -> responses.JobEventsRes
 
 
 async def list_steps(request: Request) -> responses.StepsResponse:
+    """Lists the steps of a job."""
     return await read_steps(request, await request.find_unit())
 
 
@@ -243,6 +248,7 @@ async def make_action_response(request: Request, standing: Standing) -> response
 
 
 async def requeue(request: Request) -> Reply:
+    """Requeues a dead letter, as a new job."""
     unit = await request.find_unit()
     now_standing = await request.read(read_summary, unit)
     if now_standing.category != Category.DEAD:

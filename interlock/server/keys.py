@@ -23,6 +23,7 @@ from interlock.store.queries.tenants import count_held, count_waiting, read_tena
 
 
 async def create(request: Request) -> Reply:
+    """Creates a key; its secret is in the response and nowhere else."""
     body: KeyRequest = request.body
     command = CreateKey(
         name=body.name, scopes=tuple(body.scopes), roles=tuple(body.roles),
@@ -47,6 +48,7 @@ async def check_scopes_given(request: Request, command: CreateKey | RotateKey) -
 
 
 async def rotate(request: Request) -> responses.KeySecretResponse:
+    """Gives a key another secret, which is in the response and nowhere else."""
     return await send_with_secret(
         request, RotateKey(key=parse_key_id(request), expires_us=to_microseconds(request.body.expires_seconds))
     )
@@ -70,6 +72,7 @@ async def send_with_secret(request: Request, command: CreateKey | RotateKey) -> 
 
 
 async def revoke(request: Request) -> responses.KeyRevokedResponse:
+    """Revokes a key."""
     done: Issued = await request.send(RevokeKey(key=parse_key_id(request), reason=request.body.reason))
     return responses.KeyRevokedResponse(format_id(KIND, done.key), done.revoked, done.changed)
 
@@ -87,11 +90,13 @@ def parse_key_id(request: Request) -> int:
 
 
 async def list_keys(request: Request) -> dict[str, Any]:
+    """Lists the keys of the tenant, without their secrets."""
     rows, now = await request.read(lambda connection, tenant: (list_api_keys(connection, tenant), connection.now()))
     return {"keys": [describe_key(row, now) for row in rows]}
 
 
 async def show_tenant(request: Request) -> responses.TenantResponse:
+    """Shows the tenant of the key with its limits."""
     row, is_held, waits = await request.read(read_tenant_usage)
     return responses.TenantResponse(
         row.id, row.name, is_held, waits, row.max_running, row.max_waiting, row.max_requests,
@@ -100,6 +105,7 @@ async def show_tenant(request: Request) -> responses.TenantResponse:
 
 
 def read_tenant_usage(connection: Connection, tenant: int) -> tuple[Tenant, int, int]:
+    """Reads a tenant, how many of its jobs are held, and how many wait."""
     row = read_tenant(connection, tenant)
     assert row, "its key is a row of it"
     return row, count_held(connection, tenant), count_waiting(connection, tenant)

@@ -10,6 +10,7 @@ from interlock.server.operations import TEXT, Operation, Request
 
 
 async def list_lifecycles(request: Request) -> responses.LifecyclesResponse:
+    """Lists lifecycles."""
     return responses.LifecyclesResponse(
         [
             responses.LifecycleSummaryResponse(lifecycle.name, lifecycle.document, lifecycle.about)
@@ -31,11 +32,13 @@ def find_lifecycle(request: Request) -> Lifecycle:
 
 
 async def show_lifecycle(request: Request) -> dict[str, Any]:
+    """Shows a lifecycle as data."""
     return export.describe_lifecycle(find_lifecycle(request))
 
 
 async def draw_mermaid_text(request: Request) -> str:
-    return render.mermaid(find_lifecycle(request), whole=True) + "\n"
+    """Draws a lifecycle as Mermaid text."""
+    return render.draw_mermaid(find_lifecycle(request), whole=True) + "\n"
 
 
 ROUTES = (

@@ -37,7 +37,7 @@ class InvalidKeyLimiter:
         Raises:
             ApiError: that was one too many.
         """
-        group = network_of(address)
+        group = find_network(address)
         times = self.times.setdefault(group, deque())
         while times and now - times[0] >= MINUTE:
             times.popleft()
@@ -55,7 +55,7 @@ class InvalidKeyLimiter:
         self.times = dict(sorted(recent.items(), key=lambda item: item[1][-1])[-ADDRESSES_MAX // 2 :])
 
 
-def network_of(address: str) -> str:
+def find_network(address: str) -> str:
     """An IPv4 address, or the network of an IPv6 one: whoever has one address there has all of them."""
     try:
         parsed = ipaddress.ip_address(address)

@@ -69,6 +69,7 @@ async def count_up(request: Request) -> bool:
 
 
 def render(connection: Connection, tenant: int, of_plugins: Sequence[PluginMetrics], *, behind: bool) -> str:
+    """Renders the metrics of a tenant, those of plugins included."""
     more = [gauge for metrics_of in of_plugins for gauge in metrics_of(connection, tenant)]
     return render_text(read_counts(connection, tenant), read_gauges(connection, tenant), more, behind=behind)
 
@@ -98,6 +99,7 @@ def make_plugin_gauges(gauges: Sequence[Gauge]) -> Iterator[Metric]:
 
 
 def make_counters(rows: Rows, now: Gauges) -> Iterator[Metric]:
+    """Makes the counters."""
     for name, (description, labels) in COUNTERS.items():
         family = CounterMetricFamily(f"interlock_{name}", description, labels=labels)
         own = [(words, value) for metric, words, value in rows if metric == name]
@@ -109,6 +111,7 @@ def make_counters(rows: Rows, now: Gauges) -> Iterator[Metric]:
 
 
 def make_latency(rows: Rows) -> Metric:
+    """Makes the histogram of waiting and running times."""
     family = HistogramMetricFamily("interlock_latency_seconds", LATENCY, labels=("type", "phase"))
     counts: dict[tuple[str, str], dict[int, int]] = {}
     for name, words, value in rows:
@@ -127,6 +130,7 @@ def count_buckets(counts: Mapping[int, int]) -> list[tuple[str, float]]:
 
 
 def make_gauges(now: Gauges, behind: bool) -> Iterator[Metric]:
+    """Makes the gauges."""
     depth = GaugeMetricFamily("interlock_queue_depth", "Units that may be claimed now", labels=("queue",))
     age = GaugeMetricFamily("interlock_queue_oldest_seconds", "For how long the oldest has waited", labels=("queue",))
     for depth_row in group_queues(now.depths):

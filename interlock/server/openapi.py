@@ -86,6 +86,7 @@ def describe_operation(operation: Operation, of: Mapping[Any, Any], named: Mappi
 
 
 def describe_parameters(operation: Operation, of: Mapping[Any, Any], named: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Describes the parameters of an operation."""
     text = {"type": "string", "minLength": 1}
     described: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": text}
@@ -120,6 +121,7 @@ def describe_parameters(operation: Operation, of: Mapping[Any, Any], named: Mapp
 
 
 def describe_responses(operation: Operation, of: Mapping[Any, Any]) -> dict[str, Any]:
+    """Describes the responses of an operation."""
     media = operation.media.partition(";")[0]
     schema = (
         {"anyOf": [of[kind] for kind in (operation.response, *operation.other_responses)]}

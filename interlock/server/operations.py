@@ -16,7 +16,7 @@ from interlock.kernel.errors import Unknown
 from interlock.kernel.ids import parse_id
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
-from interlock.server.actors import actor_fields
+from interlock.server.actors import make_actor_fields
 from interlock.server.auth import Caller, require_option_scopes
 from interlock.server.errors import ApiError
 from interlock.server.event_feed import EventFeed
@@ -144,7 +144,7 @@ class Request:
         """
         require_option_scopes(self.caller, self.app.registry, command)
         fields = {"tenant": self.caller.tenant, "cause": self.request_id, "key_scope": self.caller.key, **more}
-        return msgspec.structs.replace(command, **fields, **actor_fields(self.caller, command))
+        return msgspec.structs.replace(command, **fields, **make_actor_fields(self.caller, command))
 
     async def is_still_allowed(self) -> bool:
         """Returns whether the key of the request is still good for it."""

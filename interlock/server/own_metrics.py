@@ -114,6 +114,7 @@ class ProcessCollector(Collector):
 
 
 async def read_process_metrics(request: Request) -> str:
+    """Answers the metrics of this process."""
     return generate_latest(ProcessCollector(request.server.observer, request.caller.tenant)).decode()
 
 

@@ -226,6 +226,7 @@ def list_parts(value: Any) -> Iterable[Any]:
 
 
 def make_response(operation: Operation, result: Any) -> Response[Any] | Stream:
+    """Makes the response of what an operation has returned."""
     if isinstance(result, EventStream):
         return Stream(result.pieces, media_type=EVENTS, headers=dict(HEADERS))
     if isinstance(result, BytesReply):

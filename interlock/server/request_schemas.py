@@ -151,6 +151,8 @@ class CancelRequest(Strict, frozen=True, kw_only=True):
 
 
 class ReasonRequest(Strict, frozen=True, kw_only=True):
+    """A request that may give a reason, which is kept with the event."""
+
     reason: Text = ""
 
 

@@ -96,5 +96,6 @@ async def stream_events(request: Request, unit: int, after: int, leave: Callable
 
 
 def encode_event(event: Event) -> bytes:
+    """Encodes an event of a job as a block of a stream."""
     data = msgspec.json.encode(json_views.make_event(event)).decode()
     return f"id: {event.version}\nevent: {' '.join(event.name.split())}\ndata: {data}\n\n".encode()

@@ -20,7 +20,7 @@ from interlock.client.app import App
 from interlock.client.keys import refuse_open
 from interlock.kernel.errors import InterlockError
 from interlock.server.app import LIMITS, MakePages, build_app
-from interlock.server.connections import protocol_for
+from interlock.server.connections import make_protocol
 from interlock.server.limits import Limits
 from interlock.server.operations import ServerState
 from interlock.server.tls import refuse_unusable
@@ -94,7 +94,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 asgi, host=options.host, port=options.port, proxy_headers=options.behind_proxy, log_config=None,
                 access_log=False, server_header=False, timeout_graceful_shutdown=GRACE, lifespan="on",
-                log_level="warning" if lent else None, http=protocol_for(options.limits), ws="none",
+                log_level="warning" if lent else None, http=make_protocol(options.limits), ws="none",
                 timeout_keep_alive=math.ceil(options.limits.idle_seconds),
                 **{name: str(file) for name, file in files.items() if file},  # type: ignore[arg-type]
             )
@@ -141,7 +141,7 @@ def serve(app: App, options: ServerOptions) -> None:
 
 
 @contextmanager
-def serving_beside(
+def serve_beside(
     app: App, listener: socket.socket, make_pages: MakePages | None = None
 ) -> Iterator[Server]:  # fmt: skip
     """While this lasts, a thread serves an app that others use too, and close; at the end all it took is answered."""

@@ -84,5 +84,6 @@ class Waiters:
 
 
 def log_tick_failure(done: "Future[int]") -> None:
+    """Logs a tick that failed."""
     if error := done.exception():
         write_log(logging.WARNING, f"tick failed: {error}")

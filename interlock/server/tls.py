@@ -12,7 +12,7 @@ FLIGHTS = 10  # a handshake has fewer
 def refuse_unusable(certificate: Path, private_key: Path) -> None:
     """Raises InterlockError if the files are no pair, or if whoever trusts the certificate would refuse it today."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    pair(server, certificate, private_key)
+    check_pair(server, certificate, private_key)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -26,7 +26,7 @@ def refuse_unusable(certificate: Path, private_key: Path) -> None:
             ) from None
 
 
-def pair(server: ssl.SSLContext, certificate: Path, private_key: Path) -> None:
+def check_pair(server: ssl.SSLContext, certificate: Path, private_key: Path) -> None:
     """The server has both.
 
     Raises:

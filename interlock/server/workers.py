@@ -9,6 +9,7 @@ from interlock.store.queries.views import workers_seen
 
 
 async def list_workers(request: Request) -> responses.WorkersResponse:
+    """Lists workers."""
     rows = await request.read(workers_seen, request.query.ended)
     return responses.WorkersResponse([json_views.make_worker(*row) for row in rows])
 

@@ -153,10 +153,12 @@ def get_group(tx: "UnitOfWork", move: RecordedMove) -> Any:
 
 
 def is_apart(payload: str) -> bool:
+    """Whether a payload has what is kept apart from its act, for each unit by itself."""
     return any(word in payload for word in APART)
 
 
 def make_act(tx: "UnitOfWork", group: list[RecordedMove]) -> tuple[Act, list[ActDetail]]:
+    """Makes the act of moves that are alike, with what is kept apart of it."""
     first, path = group[0], group[0].path
     units = [move.unit for move in group]
     leases = [unit.lease_id for unit in units]
@@ -252,14 +254,17 @@ def digest_act(act: Act) -> str:
 
 
 def encode_field(value: bytes | None) -> bytes:
+    """Encodes a field of a digest, with its length in front."""
     return b"\0" if value is None else b"\1" + pack(">i", len(value)) + value
 
 
 def encode_text(value: str | None) -> bytes:
+    """Encodes a text for a digest."""
     return encode_field(None if value is None else value.encode())
 
 
 def encode_number(value: int | None) -> bytes:
+    """Encodes a number for a digest."""
     return encode_field(None if value is None else pack(">q", value))
 
 
@@ -272,6 +277,7 @@ def encode_array(values: Sequence[int | str | None] | None, kind: int) -> bytes:
 
 
 def encode_element(value: int | str | None) -> bytes:
+    """Encodes an element of a list for a digest."""
     if value is None:
         return pack(">i", -1)
     if isinstance(value, int):

@@ -65,6 +65,7 @@ def choose_proof(
 
 
 def read_values(row: Row, columns: Sequence[str]) -> dict[str, Any]:
+    """Returns these columns of a row."""
     return {column: getattr(row, column) for column in columns}
 
 

@@ -75,6 +75,7 @@ def check_guard(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> 
 
 
 def check_settings(connection: Connection) -> Iterator[str]:
+    """Finds settings that lose commits, or files that are damaged."""
     if isinstance(connection, SqliteConnection):
         yield from check_file(connection)
     else:
@@ -82,6 +83,7 @@ def check_settings(connection: Connection) -> Iterator[str]:
 
 
 def check_file(connection: SqliteConnection) -> Iterator[str]:
+    """Finds what is wrong with a SQLite file and its settings."""
     yield from (str(row[0]) for row in connection.rows("PRAGMA integrity_check") if row[0] != "ok")
     if connection.rows("PRAGMA synchronous")[0][0] < FULL:
         yield "synchronous is below FULL: a power loss may lose commits that were acknowledged"
@@ -103,6 +105,7 @@ def check_server(connection: Connection) -> Iterator[str]:
 
 
 def check_paths(connection: Connection) -> Iterator[str]:
+    """Finds definer functions that look for names where others can put theirs."""
     home = rights.find_home(connection)
     for (function,) in connection.rows(DEFINERS, {"home": home}):
         path = f"search_path = pg_catalog, {home}, pg_temp"
@@ -113,6 +116,7 @@ def check_paths(connection: Connection) -> Iterator[str]:
 
 
 def check_superusers(connection: Connection) -> Iterator[str]:
+    """Finds tables and functions that a superuser owns."""
     for (owner,) in connection.rows(SUPERUSER_OWNERS, {"home": rights.find_home(connection)}):
         yield (
             f"schema {rights.find_home(connection)}, its tables or its functions are owned by the superuser {owner}, "
@@ -121,6 +125,7 @@ def check_superusers(connection: Connection) -> Iterator[str]:
 
 
 def check_public(connection: Connection) -> Iterator[str]:
+    """Finds rights of PUBLIC from which attacks begin."""
     for (database,) in connection.rows(PUBLIC_TEMPORARY):
         yield (
             "PUBLIC may create temporary objects in this database, with which attacks on functions begin: "
@@ -151,10 +156,12 @@ def check_roles(connection: Connection) -> Iterator[str]:
 
 
 def check_rights(connection: Connection) -> Iterator[str]:
+    """Finds rights that roles lack."""
     yield from guard.find_missing_rights(connection)
 
 
 def check_generation(connection: Connection) -> Iterator[str]:
+    """Finds that a database was restored, and that nobody has said so."""
     if restore.is_counted_anew(connection):
         yield f"the database was restored into a server that counts transactions anew: {restore.RUN}"
 

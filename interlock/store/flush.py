@@ -58,6 +58,7 @@ def flush(tx: UnitOfWork) -> list[Moved]:
 
 
 def has_become_available(unit: Unit, was: Unit | None) -> bool:
+    """Whether a unit can be claimed now, and could not before."""
     return unit.available_at is not None and (was is None or was.available_at is None)
 
 
@@ -152,6 +153,7 @@ def list_differing_columns(units: Sequence[Unit], images: Sequence[Unit]) -> lis
 
 
 def sort_by_key(rows: Mapping[int, R]) -> list[R]:
+    """Returns rows in the order of their keys."""
     return [rows[key] for key in sorted(rows)]
 
 

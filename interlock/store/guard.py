@@ -112,6 +112,7 @@ def refuse_changed_file(connection: Connection) -> None:
 
 
 def refuse(differences: list[str]) -> None:
+    """Refuses a guard that differs."""
     if differences:
         raise InterlockError(
             f"the guard of the database is not what this program ships: {shorten_list(differences)}; {CURE}"
@@ -171,6 +172,7 @@ def find_changed_paths(connection: Connection, lifecycles: Sequence[Lifecycle]) 
 
 
 def subtract_paths(paths: dict[int, tuple[str, str]], others: Container[int]) -> list[tuple[int, tuple[str, str]]]:
+    """Returns the paths that the others do not have."""
     return sorted((path_id, ends) for path_id, ends in paths.items() if path_id not in others)
 
 
@@ -204,6 +206,7 @@ def find_unknown_lifecycles(connection: Connection, lifecycles: Iterable[Lifecyc
 
 
 def digest_edges(connection: Connection) -> str:
+    """Returns the digest of all edges and paths of a database."""
     rows = sorted(map(repr, (tuple(row) for sql in (EDGES, PATHS) for row in connection.rows(sql))))
     text = "\n".join(rows)
     return hashlib.sha256(text.encode()).hexdigest()

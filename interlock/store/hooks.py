@@ -223,6 +223,7 @@ class Hooks(NamedTuple):
 
 
 def is_never_plain(work: Work) -> bool:
+    """Is the answer of a plugin that has business with every unit."""
     return False
 
 

@@ -130,6 +130,7 @@ def normalize_view(facts: str) -> str:
 
 
 def sqlite_items(connection: Connection) -> dict[str, Item]:
+    """Lists what guards a SQLite database."""
     items = {}
     for kind, name, table, sql in connection.rows(SQLITE):
         shown = f"{kind} {name} on {table}" if kind == "trigger" else f"{kind} {name}"
@@ -144,6 +145,7 @@ def list_shipped(database: str) -> dict[str, str]:
 
 @cache
 def list_shipped_sqlite() -> dict[str, str]:
+    """Lists what guards a SQLite database that this program has made."""
     connection = SqliteConnection(MEMORY)
     try:
         for number in migrations.numbers():
@@ -155,6 +157,7 @@ def list_shipped_sqlite() -> dict[str, str]:
 
 @cache
 def read_manifest() -> dict[str, str]:
+    """Reads what guards a PostgreSQL database that this program has made."""
     items: dict[str, str] = json.loads(MANIFEST.read_text(encoding="utf-8"))["items"]
     return items
 

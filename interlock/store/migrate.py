@@ -39,7 +39,7 @@ def version(database: Connection) -> int:
 def upgrade(
     database: Connection, lifecycles: Iterable[Lifecycle], tables: Mapping[str, str] | None = None
 ) -> list[int]:
-    """The database is at the newest migration and holds the edges and paths of `lives`; answers what was run.
+    """Brings the database to the newest migration, with the edges and paths of `lifecycles`; returns what was run.
 
     `tables` are those of plugins, by plugin.
     """
@@ -109,7 +109,7 @@ def refuse_old(database: Connection, lifecycles: Iterable[Lifecycle]) -> None:
 
 
 def install(database: Connection, lifecycles: Iterable[Lifecycle]) -> None:
-    """The guard knows the edges and the paths of `lives`, and takes no other one of theirs any more."""
+    """Teaches the guard the edges and the paths of `lifecycles`; it takes no other one of theirs any more."""
     lifecycles = sorted(lifecycles, key=lambda lifecycle: lifecycle.name != LEASE)  # paths speak of the lease
     for lifecycle in lifecycles:
         install_edges(database, lifecycle)
@@ -154,6 +154,7 @@ def install_paths(database: Connection, lifecycles: Sequence[Lifecycle], lifecyc
 
 
 def make_path_row(path: TransitionPath) -> dict[str, Any]:
+    """Makes the row of a path."""
     return {"id": path.id, "told": path.text, "digest": path.digest}
 
 

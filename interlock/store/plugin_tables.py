@@ -43,6 +43,7 @@ def install_tables(database: Connection, tables: Mapping[str, str]) -> None:
 
 
 def parse_tables(plugin: str, text: str) -> list[str]:
+    """Returns the names of the tables that a plugin makes."""
     tables = MADE.findall(text)
     for name, columns in tables:
         if not re.search(r"^\s*tenant\s+INTEGER NOT NULL", columns, re.MULTILINE):

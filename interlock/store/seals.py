@@ -61,6 +61,7 @@ def roll(root: str, digests: Iterable[str]) -> str:
 
 
 def read_last_seal(connection: Connection, tenant: int) -> Seal | None:
+    """Reads the last seal of a tenant."""
     rows = read_rows(connection, Seal, "WHERE tenant = :tenant ORDER BY number DESC LIMIT 1", tenant=tenant)
     return rows[0] if rows else None
 

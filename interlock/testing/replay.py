@@ -259,4 +259,5 @@ def list_unmet(cassette: Cassette, met: set[tuple[str, str]]) -> list[str]:
 
 
 def encode_value(value: Any) -> str:
+    """Encodes a value as JSON text."""
     return msgspec.json.encode(value).decode()

@@ -262,6 +262,7 @@ def end_with(worker: int, lifeline: int) -> None:
 
 
 def main() -> None:
+    """Runs handlers for a worker until it closes the connection."""
     end, lifeline, worker = map(int, sys.argv[1:])
     for inherited in (end, lifeline):
         os.set_inheritable(inherited, False)

@@ -73,6 +73,7 @@ class LeaseOver(Stale):
 
 
 def is_never_over() -> bool:
+    """Is what a lease without a clock says."""
     return False
 
 
@@ -81,6 +82,7 @@ def ignore() -> None:
 
 
 def drop_log(log: JobLog) -> None:
+    """Closes a log of which nobody wants anything."""
     log.close()
 
 

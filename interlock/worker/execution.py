@@ -204,6 +204,7 @@ def refuse_ended_lease(execution: Execution) -> None:
 
 
 def give_back_late(execution: Execution) -> GiveBack:
+    """Gives a job back whose lease expired before it was started."""
     log_job(logging.WARNING, "lease expired before the job started, giving it back", execution.grant)
     return GiveBack()
 

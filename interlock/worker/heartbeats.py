@@ -158,5 +158,6 @@ class Heartbeats:
 
 
 def set_exception(broken: "asyncio.Future[None]", error: BaseException) -> None:
+    """Fails a future that is still open."""
     if not broken.done():
         broken.set_exception(error)

@@ -48,6 +48,7 @@ def format_value(value: Any) -> str:
 
 
 def quote(text: str) -> str:
+    """Quotes a text, so that it is one word of a line."""
     return msgspec.json.encode(text).decode()
 
 

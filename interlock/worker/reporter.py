@@ -339,6 +339,7 @@ async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
 
 
 def split(items: list[T]) -> Iterator[list[T]]:
+    """Splits items into as many as one command takes."""
     return (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
 
 

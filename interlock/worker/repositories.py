@@ -311,6 +311,7 @@ def format_trailers(ctx: JobContext, unit: str) -> str:
 
 
 def name_attempt(ctx: JobContext) -> str:
+    """Names an attempt, as in the name of its worktree."""
     return f"{format_id(ctx.grant.lifecycle, ctx.grant.unit)}-{ctx.fence}"
 
 

@@ -83,22 +83,26 @@ async def stop_running(worker: "Worker") -> None:
 
 
 async def report_and_deregister(worker: "Worker") -> None:
+    """Reports every outcome, and drains the worker."""
     while len(worker.executions):
         await worker.reporter.flush()
     await worker.client.send(Drain(tenant=worker.app.tenant, actor=worker.name, worker=worker.id))
 
 
 def find_running(worker: "Worker") -> list[Execution]:
+    """Returns the executions that have not ended."""
     return [execution for execution in worker.executions if not execution.ended]
 
 
 def give_back(worker: "Worker", execution: Execution) -> None:
+    """Gives back a job that has not ended."""
     if not execution.ended:
         execution.outcome = GiveBack()
         worker.reporter.add_end(execution)
 
 
 async def wait_for_ends(executions: list[Execution], seconds: float) -> None:
+    """Waits for executions to end, at most so many seconds."""
     tasks = [each.asyncio_task for each in executions if each.asyncio_task and not each.asyncio_task.done()]
     if tasks:
         await asyncio.wait(tasks, timeout=seconds)

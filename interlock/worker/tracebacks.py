@@ -54,12 +54,14 @@ def format_traceback(error: BaseException) -> str:
 
 
 def skip_callers(frames: TracebackType | None) -> TracebackType | None:
+    """Skips the frames that are ours, so that a traceback begins with the handler."""
     while frames is not None and is_caller(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     return frames
 
 
 def is_caller(file: str) -> bool:
+    """Whether a file is ours or Python's own."""
     return file in CALLERS or file.startswith(LIBRARIES)
 
 
@@ -72,6 +74,7 @@ def redact_outcome(outcome: Outcome, redact: Callable[[str], str] | None) -> Out
 
 
 def call_redact(redact: Callable[[str], str], text: str) -> str:
+    """Returns text as the user's function leaves it; if that fails, nothing of the text is kept."""
     try:
         changed = redact(text) if text else text
         if not isinstance(changed, str):

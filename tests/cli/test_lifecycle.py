@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.audit.docs.render import mermaid, page
+from interlock.audit.docs.render import draw_mermaid, render_page
 from interlock.audit.draw import draw_lifecycle
 from interlock.lifecycles import shipped
 from interlock.lifecycles.loader import parse
@@ -59,8 +59,8 @@ def test_draw_writes_an_svg(interlock: Run, tmp_path: Path) -> None:
 
 def test_show_draws(interlock: Run) -> None:
     lifecycle = shipped()["job"]
-    assert interlock("lifecycle", "show", "job", "--mermaid").stdout == mermaid(lifecycle, whole=True) + "\n"
-    assert interlock("lifecycle", "show", "job", "--markdown").stdout == page(lifecycle)
+    assert interlock("lifecycle", "show", "job", "--mermaid").stdout == draw_mermaid(lifecycle, whole=True) + "\n"
+    assert interlock("lifecycle", "show", "job", "--markdown").stdout == render_page(lifecycle)
     assert json.loads(interlock("lifecycle", "show", "job", "--json").stdout)["name"] == "job"
 
 
@@ -130,7 +130,7 @@ def test_a_users_own_file_goes_the_same_way(parcel: Path, tmp_path: Path, interl
     assert [lifecycle["name"] for lifecycle in exported] == ["parcel"]
     assert interlock("lifecycle", "docs", parcel, "--out", tmp_path / "pages").returncode == 0
     drawn = (tmp_path / "pages" / "parcel.md").read_text(encoding="utf-8")
-    assert drawn == page(parse(PARCEL, "parcel.toml"))
+    assert drawn == render_page(parse(PARCEL, "parcel.toml"))
     assert interlock("lifecycle", "docs", parcel, "--out", tmp_path / "pages", "--check").returncode == 0
     assert [path.name for path in (tmp_path / "pages").iterdir()] == ["parcel.md"]
 

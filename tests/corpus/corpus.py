@@ -56,7 +56,7 @@ from interlock.kernel.rows import (
 from interlock.kernel.workflow_graph import Template
 from interlock.lifecycles import shipped
 from interlock.store.queries.snapshots import read_leases, read_rows
-from interlock.testing.simulation.random_commands import SECOND, Chance, held
+from interlock.testing.simulation.random_commands import SECOND, Chance, make_lease_ref
 from tests.engine.world import World
 from tests.postgres.server import postgres
 from tests.store.databases import Connection, declare, fresh
@@ -167,7 +167,7 @@ class Wider(Chance):
     def listen(self) -> Command[Any]:
         if self.grants and self.random.random() < 0.5:
             kind = self.random.choice(("progress", "checkpoint", "step", "artifact", "log"))
-            return Record(held=(held(self.grants[-1]),), kind=kind, name="n", payload='{"b": 2}')
+            return Record(held=(make_lease_ref(self.grants[-1]),), kind=kind, name="n", payload='{"b": 2}')
         unit = self.random.choice(list(self.units or [1]))
         return Signal(unit=unit, name=self.random.choice("uv"), payload="3")
 

@@ -29,7 +29,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.ids import format_id
 from interlock.plugins import STANDARD
-from interlock.server.start import serving_beside
+from interlock.server.start import serve_beside
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 expect.set_options(timeout=20_000)  # a machine may be busy
@@ -75,7 +75,7 @@ def browsing(app: App, browser: Any) -> Iterator[Site]:
     """A server beside the test, for a browser; at the end the browser has complained about nothing."""
     app.connect()
     listener = socket.create_server(("127.0.0.1", 0))
-    with serving_beside(app, listener, make_routes):
+    with serve_beside(app, listener, make_routes):
         site = Site(app, f"http://127.0.0.1:{listener.getsockname()[1]}", browser)
         yield site
         for context in browser.contexts:

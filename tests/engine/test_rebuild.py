@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from interlock.audit.laws import audit, record
-from interlock.audit.laws.rebuild import FoldedRow, Listed, fold, rebuilt
+from interlock.audit.laws.rebuild import FoldedRow, Listed, fold, rebuild_row
 from interlock.audit.laws.rows import LAWS, REBUILT
 from interlock.kernel.commands import Force, Submit, Work
 from interlock.kernel.minute_metrics import MINUTE_US
@@ -69,7 +69,7 @@ def test_rows_are_thrown_away_and_built_again_from_their_events(world: World, se
             owner.rows(f"UPDATE unit SET {column} = ({acts})")
         lease = LIFECYCLES["lease"]
         again = [
-            rebuilt(unit, fold(events, Listed(LIFECYCLES[unit.lifecycle], lease)))
+            rebuild_row(unit, fold(events, Listed(LIFECYCLES[unit.lifecycle], lease)))
             for unit, events in read_histories(owner)
         ]
         owner.update(again, DETERMINED, "id")

@@ -29,7 +29,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
-from interlock.testing.simulation.random_commands import WAITS, Chance, held
+from interlock.testing.simulation.random_commands import WAITS, Chance, make_lease_ref
 from tests.engine.test_random_commands import ask_together, everything, plain, share_hints
 from tests.engine.world import World
 from tests.store.databases import declare, fresh
@@ -95,9 +95,9 @@ class Busy(Chance):
         if ended and self.random.random() < 0.05:
             ended.append(ended[0])  # said twice
         between: list[Command[Any]] = [
-            Record(held=(held(grants[0]),), kind="checkpoint", name="c", payload="1", actor=actor)
+            Record(held=(make_lease_ref(grants[0]),), kind="checkpoint", name="c", payload="1", actor=actor)
             if self.random.random() < 0.5
-            else Heartbeat(held=tuple(held(grant) for grant in grants), actor=actor)
+            else Heartbeat(held=tuple(make_lease_ref(grant) for grant in grants), actor=actor)
         ]
         return [
             *([Start(held=tuple(self.speak_as(grant) for grant in started), actor=actor)] if started else []),
@@ -116,7 +116,7 @@ class Busy(Chance):
 
     def speak_as(self, grant: LeaseGrant) -> LeaseRef:
         """The lease of a grant; now and then one that is wrong."""
-        ref, wrong = held(grant), self.random.random()
+        ref, wrong = make_lease_ref(grant), self.random.random()
         if wrong < 0.03:
             return LeaseRef(unit=ref.unit, fence=ref.fence, lease="guessed")
         return LeaseRef(unit=ref.unit, fence=ref.fence + (1 if wrong < 0.05 else 0), lease=ref.lease)

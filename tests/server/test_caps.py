@@ -23,7 +23,7 @@ from interlock.core.listeners import Listener
 from interlock.kernel.commands import CreateKey, Submit, Work
 from interlock.server import event_feed
 from interlock.server.errors import ApiError
-from interlock.server.limits import ADDRESSES_MAX, InvalidKeyLimiter, Limits, network_of
+from interlock.server.limits import ADDRESSES_MAX, InvalidKeyLimiter, Limits, find_network
 from tests.conftest import COMMAND
 from tests.server.serving import port_of, serving
 from tests.server.stage import Stage, staged
@@ -78,7 +78,7 @@ def test_wrong_keys_are_counted_by_address_and_minute() -> None:
     assert not refused("10.0.0.2", 12.0)
     assert [refused("10.0.0.1", now) for now in (59.9, 60.0, 60.5, 61.0)] == [True, False, True, False]
     assert [refused(f"2001:db8::{one}", 100.0) for one in range(11)] == [False] * 10 + [True], "one network"
-    assert network_of("::ffff:10.0.0.1") != network_of("::ffff:10.0.0.2")
+    assert find_network("::ffff:10.0.0.1") != find_network("::ffff:10.0.0.2")
     for one in range(3 * ADDRESSES_MAX):
         wrong.count(f"a{one}", 200.0)
     assert len(wrong.times) <= ADDRESSES_MAX

@@ -6,7 +6,7 @@ from interlock.kernel.commands import Finish, LeaseRef, LeaseStatus, Outcome, Su
 from interlock.testing import simulate
 from interlock.testing.simulation.faults import KINDS
 from interlock.testing.simulation.handlers import Sink
-from interlock.testing.simulation.histories import NEVER, Observation, broken_histories, linearizable
+from interlock.testing.simulation.histories import NEVER, Observation, find_broken_histories, linearizable
 from interlock.testing.simulation.net import Op
 from interlock.testing.simulation.virtual_loop import Process
 
@@ -50,8 +50,8 @@ def test_a_history_is_read_from_what_was_said() -> None:
         command = Finish(outcomes=(Outcome(held=held, ended=ended),))
         return Op(command, at, at + 1, [LeaseStatus(unit=1, accepted=accepted)])
 
-    assert list(broken_histories([finish(1, "success"), finish(3, "success")])) == []
-    assert len(list(broken_histories([finish(1, "success"), finish(3, "failure")]))) == 1
+    assert list(find_broken_histories([finish(1, "success"), finish(3, "success")])) == []
+    assert len(list(find_broken_histories([finish(1, "success"), finish(3, "failure")]))) == 1
 
 
 def test_a_key_makes_one_unit() -> None:
@@ -59,8 +59,8 @@ def test_a_key_makes_one_unit() -> None:
         command = Submit(work=(Work(task="t", key="k"),))
         return Op(command, at, at + 1, [Submitted(unit=unit, created=created)])
 
-    assert list(broken_histories([submit(1, 7, True), submit(3, 7, False)])) == []
-    assert len(list(broken_histories([submit(1, 7, True), submit(3, 8, True)]))) == 1
+    assert list(find_broken_histories([submit(1, 7, True), submit(3, 7, False)])) == []
+    assert len(list(find_broken_histories([submit(1, 7, True), submit(3, 8, True)]))) == 1
 
 
 def test_the_sink_refuses_what_is_late_and_tells_two_with_one_fence() -> None:

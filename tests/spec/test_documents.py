@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from interlock.audit.docs.render import page, section
+from interlock.audit.docs.render import render_page, render_section
 from interlock.kernel.graph import ranks
 from interlock.lifecycles import shipped
 from tests.conftest import ROOT, Run
@@ -275,7 +275,7 @@ def test_a_running_job_is_queued_again_only_by_opening_an_attempt(exported: dict
 @pytest.mark.req("R0-02")
 @pytest.mark.parametrize("name", ["agent_run", "agent_job"])
 def test_document_000_is_reproduced_line_for_line(name: str) -> None:
-    drawn = section(shipped()[name])
+    drawn = render_section(shipped()[name])
     assert drawn in doc.text("000")
     assert drawn in (ROOT / "docs" / "lifecycles" / f"{name}.md").read_text(encoding="utf-8")
 
@@ -283,7 +283,7 @@ def test_document_000_is_reproduced_line_for_line(name: str) -> None:
 @pytest.mark.req("R0-02")
 def test_document_000_has_nothing_that_the_renderer_does_not_draw() -> None:
     preamble = doc.text("000").split("\n## ", 1)[0]
-    drawn = "\n\n".join([preamble.rstrip(), *(section(shipped()[name]) for name in ("agent_run", "agent_job"))])
+    drawn = "\n\n".join([preamble.rstrip(), *(render_section(shipped()[name]) for name in ("agent_run", "agent_job"))])
     assert doc.text("000").rstrip() == drawn
 
 
@@ -336,7 +336,7 @@ def test_a_missing_page_and_a_page_too_many_fail_the_check(copy: Path, interlock
 @pytest.mark.req("X-27")
 @pytest.mark.parametrize("name", list(shipped()))
 def test_every_lifecycle_has_a_page_of_its_own(name: str) -> None:
-    assert (ROOT / "docs" / "lifecycles" / f"{name}.md").read_text(encoding="utf-8") == page(shipped()[name])
+    assert (ROOT / "docs" / "lifecycles" / f"{name}.md").read_text(encoding="utf-8") == render_page(shipped()[name])
 
 
 @pytest.mark.req("X-27")

@@ -2,14 +2,19 @@
 
 import hashlib
 import re
+from collections.abc import Iterator
+from dataclasses import fields
 
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from interlock.cli.main import app
 from interlock.core.engine import VERBS
+from interlock.core.plugin import Plugin
 from interlock.kernel import commands
 from interlock.lifecycles import loader
 from interlock.plugins import STANDARD
+from interlock.store.hooks import Hooks
 from tests.conftest import ROOT, Run
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -20,15 +25,6 @@ DIGESTS = {
     "003-workstreams.md": "9f3009b2c6861068",
     "004-ci-runs.md": "43a9c29da1541983",
 }
-GROUPS = (
-    "lifecycle",
-    "db",
-    "schedule",
-    "dead",
-    "dead-letters",
-    "tenant",
-    "key",
-)  # of commands; a worker's second word may be an app
 OURS = [path for path in PAGES if "documents" not in path.parts]
 
 
@@ -48,6 +44,25 @@ def test_links_lead_to_files() -> None:
             assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
+def anchor_of(heading: str) -> str:
+    """The anchor that a code host gives to a heading."""
+    return re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def test_links_lead_to_headings() -> None:
+    texts = {path: re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL) for path in PAGES}
+    anchors = {
+        path: {anchor_of(heading) for heading in re.findall(r"^#+ (.*)$", text, re.M)} for path, text in texts.items()
+    }
+    lost = []
+    for path in OURS:
+        for page, anchor in re.findall(r"\]\(([^)#:\s]*)#([^)]+)\)", texts[path]):
+            target = (path.parent / page).resolve() if page else path
+            if target in anchors and anchor not in anchors[target]:
+                lost.append(f"{path.name}: {page}#{anchor}")
+    assert lost == []
+
+
 def test_every_page_can_be_reached_from_the_readme() -> None:
     reached, frontier = set(), [ROOT / "README.md"]
     while frontier:
@@ -60,15 +75,32 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert [str(page.relative_to(ROOT)) for page in PAGES if page not in reached] == []
 
 
+def list_commands(command: object, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command that can be run, by its words; aliases are left out."""
+    for name, child in getattr(command, "commands", {}).items():
+        if not child.hidden:
+            below = [*list_commands(child, (*words, name))]
+            yield from below or [(*words, name)]
+
+
+def test_every_command_is_on_the_page_of_the_command_line() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    known = [" ".join(words) for words in list_commands(get_command(app))]
+    assert len(known) > 80
+    assert [words for words in known if not re.search(rf"\binterlock {words}\b", page)] == []
+
+
 def test_commands_in_the_docs_exist(interlock: Run) -> None:
     """`interlock a b …` in a page must at least be a command that has help. One of them is asked for in earnest."""
     said: set[tuple[str, ...]] = set()
+    groups = {words[0] for words in list_commands(get_command(app)) if len(words) > 1} | {"dead"}
+    groups -= {"worker"}  # its second word may be an app
     for path in OURS:
         for line in re.findall(
             r"(?:^|`)(?:\$ )?(?:\.venv/bin/)?interlock ([a-z][a-z -]*)", path.read_text(encoding="utf-8"), re.M
         ):
             words = line.split()
-            said.add(tuple(words[:2]) if words[0] in GROUPS else tuple(words[:1]))
+            said.add(tuple(words[:2]) if words[0] in groups else tuple(words[:1]))
     assert ("lifecycle", "show") in said
     for words in said:
         assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0, words
@@ -87,6 +119,13 @@ def test_every_key_of_a_lifecycle_file_is_documented() -> None:
               loader.BackoffTable, loader.LeaseTable)  # fmt: skip
     keys = [key for table in tables for key in table.__struct_fields__]
     assert [key for key in keys if f"`{key}`" not in text and f"[{key}]" not in text] == []
+
+
+def test_every_part_and_hook_of_a_plugin_is_documented() -> None:
+    text = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+    names = [*(field.name for field in fields(Plugin)), *(name for name in Hooks._fields if name != "options")]
+    assert len(names) > 40
+    assert [name for name in names if f"`{name}`" not in text] == []
 
 
 def test_every_command_has_a_verb_and_a_line_in_the_docs() -> None:

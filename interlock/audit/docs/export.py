@@ -21,11 +21,12 @@ def describe_lifecycle(lifecycle: Lifecycle, *, documents: bool = False) -> dict
             }
             for state in lifecycle.states.values()
         ],
-        "moves": [move(hop) for hop in hops],
+        "moves": [describe_move(hop) for hop in hops],
     }
 
 
-def move(hop: Hop) -> dict[str, Any]:
+def describe_move(hop: Hop) -> dict[str, Any]:
+    """Returns one transition as data."""
     return {
         "from": hop.source,
         "to": hop.target,

@@ -69,12 +69,12 @@ def grants(event: Event) -> bool:
     return event.lease_from is None and event.lease_to is not None
 
 
-def rebuilt(unit: Unit, folded: FoldedRow) -> Unit:
+def rebuild_row(unit: Unit, folded: FoldedRow) -> Unit:
     """The row with everything that events determine taken from them."""
     return msgspec.structs.replace(unit, **msgspec.structs.asdict(folded))
 
 
-def differences(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
+def list_differences(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
     """Each column in which a row is not the fold of its events."""
     for column, value in msgspec.structs.asdict(folded).items():
         stands = getattr(unit, column)
@@ -86,4 +86,5 @@ def differences(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
 
 
 def format_column(value: object) -> str:
+    """Formats the value of a column for a finding."""
     return "empty" if value is None or value == "" else str(value)

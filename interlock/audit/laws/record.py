@@ -59,6 +59,7 @@ def derive_path(text: str) -> tuple[Path, tuple[Any, ...], list[tuple[Any, ...]]
 
 
 def decode_path(text: str) -> Path:
+    """Decodes a path from the text that the database keeps."""
     lifecycle, category, outcome, started, forced, hops = msgspec.json.decode(text)
     return Path(lifecycle, tuple(PathHop(*hop) for hop in hops), category, outcome, started, bool(forced))
 

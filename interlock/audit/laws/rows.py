@@ -6,7 +6,7 @@ from itertools import chain
 
 import msgspec
 
-from interlock.audit.laws.rebuild import FoldedRow, Listed, apply_event, differences, grants, opens_attempt
+from interlock.audit.laws.rebuild import FoldedRow, Listed, apply_event, grants, list_differences, opens_attempt
 from interlock.audit.laws.record import (
     DIGESTS,
     LEASES,
@@ -66,11 +66,13 @@ FORCE = "force"
 
 
 def no_gap(before: FoldedRow, event: Event, listed: Listed) -> Iterator[str]:
+    """Versions of a unit follow each other without a gap."""
     if event.version != before.version + 1:
         yield f"version {before.version} is followed by version {event.version}"
 
 
 def every_hop_is_listed(before: FoldedRow, event: Event, listed: Listed) -> Iterator[str]:
+    """Every event is a hop that the lifecycle lists, or was forced."""
     alone = event.trigger == SELF and event.source == event.target and event.lease_to is not None
     forced = event.trigger == FORCE and event.reason and event.target in listed.lifecycle.states
     if not (alone or forced or (event.source, event.trigger, event.target) in listed.hops):
@@ -78,6 +80,7 @@ def every_hop_is_listed(before: FoldedRow, event: Event, listed: Listed) -> Iter
 
 
 def each_event_begins_where_the_last_ended(before: FoldedRow, event: Event, listed: Listed) -> Iterator[str]:
+    """An event leaves the state that the one before it has led to, and is not earlier."""
     if event.source != before.state:
         yield f"version {event.version} leaves {event.source}, and version {before.version} led to {before.state}"
     if event.at < before.changed_at:
@@ -87,6 +90,7 @@ def each_event_begins_where_the_last_ended(before: FoldedRow, event: Event, list
 
 
 def attempts_and_fences_are_counted(before: FoldedRow, event: Event, listed: Listed) -> Iterator[str]:
+    """Attempt and fence grow with the hops that open an attempt or grant a lease, and by nothing else."""
     counted = before.attempt + opens_attempt(event, listed), before.fence + grants(event)
     if (event.attempt, event.fence) != counted:
         stated = f"attempt {event.attempt} and fence {event.fence}"
@@ -94,6 +98,7 @@ def attempts_and_fences_are_counted(before: FoldedRow, event: Event, listed: Lis
 
 
 def leases_move_as_listed(before: FoldedRow, event: Event, listed: Listed) -> Iterator[str]:
+    """A lease moves as its own lifecycle lists."""
     if event.lease_to is None:
         return
     if (event.lease_from, event.lease_to) not in listed.lease_hops:
@@ -103,11 +108,13 @@ def leases_move_as_listed(before: FoldedRow, event: Event, listed: Listed) -> It
 
 
 def no_grant_beside_a_live_lease(before: FoldedRow, event: Event, listed: Listed) -> Iterator[str]:
+    """No lease is granted while another one is live."""
     if grants(event) and before.lease in listed.live:
         yield f"a lease is granted (version {event.version}) while another one is live"
 
 
 def settled_results_stay(before: FoldedRow, event: Event, listed: Listed) -> Iterator[str]:
+    """What has ended does not end in another way."""
     states = listed.lifecycle.states
     source, target = states.get(event.source or ""), states.get(event.target)
     if source is None or target is None or source is target:
@@ -121,6 +128,7 @@ def settled_results_stay(before: FoldedRow, event: Event, listed: Listed) -> Ite
 
 
 def state_is_the_fold_of_events(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
+    """A row is in the state to which its events have led."""
     if folded.version == 0:
         yield "it has no event"
     elif (unit.version, unit.state) != (folded.version, folded.state):
@@ -128,6 +136,7 @@ def state_is_the_fold_of_events(unit: Unit, folded: FoldedRow, listed: Listed) -
 
 
 def one_live_lease_at_most(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
+    """The lease and the holder of a row are those that its events leave."""
     if unit.lease != folded.lease:
         yield f"its lease is {unit.lease}, but its events leave it {folded.lease}"
     if (unit.holder is not None) != (folded.lease in listed.live):
@@ -137,6 +146,7 @@ def one_live_lease_at_most(unit: Unit, folded: FoldedRow, listed: Listed) -> Ite
 
 
 def what_is_settled_rests(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
+    """What has ended has an outcome, and cannot be claimed, woken or held; only that has an outcome."""
     if unit.category not in SETTLED:
         if unit.outcome is not None:
             yield f"it is {unit.category} and has the outcome {unit.outcome}"
@@ -148,6 +158,7 @@ def what_is_settled_rests(unit: Unit, folded: FoldedRow, listed: Listed) -> Iter
 
 
 def available_means_claimable(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
+    """What may be claimed is ready, needs nothing and is not parked; and the other way round."""
     waits = unit.category == Category.READY or (listed.lifecycle.allows(unit.state, "reclaim") and unit.holder is None)
     if unit.available_at is not None and not (waits and not unit.unmet and unit.parked_on is None):
         yield f"it may be claimed, although it is {unit.category} with {unit.unmet} needs unmet"
@@ -156,12 +167,14 @@ def available_means_claimable(unit: Unit, folded: FoldedRow, listed: Listed) -> 
 
 
 def nothing_is_withheld(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
+    """No unit had to be withheld."""
     if unit.parked_on == WITHHELD:
         name = format_id(unit.lifecycle, unit.id)
         yield f"{name} could not be granted, or not be moved by time, and is withheld; interlock why {name} says why"
 
 
 def columns_follow_the_state(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
+    """Category, outcome, attempt and fence are those of the state and of the events."""
     state = listed.lifecycle.states.get(unit.state)
     if state is None:
         yield f"{unit.state} is no state of a {listed.lifecycle.name}"
@@ -188,6 +201,7 @@ def clocks_are_looked_at(unit: Unit, folded: FoldedRow, listed: Listed) -> Itera
 
 
 def earliest(*clocks: int | None) -> int | None:
+    """Returns the earliest of these instants; None if there is none."""
     return min((at for at in clocks if at is not None), default=None)
 
 
@@ -349,7 +363,7 @@ def judge(
         for text in row_law(unit, folded, listed):
             yield Broken(name_law(row_law), unit.id, text)
     if rebuild:
-        for text in differences(unit, folded, listed):
+        for text in list_differences(unit, folded, listed):
             yield Broken(REBUILT, unit.id, text)
 
 
@@ -370,12 +384,14 @@ def workers_hold_what_they_hold(connection: Connection, held: Mapping[int, int])
 def parents_count_their_children(
     stated: Mapping[int, dict[str, int]], counted_children: Mapping[int, dict[str, int]]
 ) -> Iterator[Broken]:
+    """The counters of a parent are what its children make of them."""
     for parent in sorted(stated.keys() | counted_children.keys()):
         if stated.get(parent) != counted_children.get(parent):
             yield Broken(COUNTING, parent, f"it counts {stated.get(parent)}, and has {counted_children.get(parent)}")
 
 
 def needs_are_counted(connection: Connection) -> Iterator[Broken]:
+    """A row has as many unmet needs as are counted, and is plain only if nothing follows from it."""
     for unit_id, unmet, counted in count_unmet_needs(connection):
         if unmet != counted:
             yield Broken(NEEDING, unit_id, f"{unmet} of its needs are said to be unmet, and {counted} are")

@@ -127,6 +127,7 @@ def sound_part(
 
 @lru_cache(maxsize=1024)
 def is_day(text: str) -> bool:
+    """Whether a text is a date."""
     try:
         return bool(date.fromisoformat(text))
     except ValueError:

@@ -68,7 +68,7 @@ class ModelNode:
 
 
 def check(lifecycle: Lifecycle, known: dict[str, Lifecycle], bounds: Bounds) -> CheckReport:
-    """Explore `life` within `bounds`; `known` holds the lease's lifecycle and whatever follows this one.
+    """Explore `lifecycle` within `bounds`; `known` holds the lease's lifecycle and whatever follows this one.
 
     A lifecycle that follows another is explored together with it.
     """

@@ -61,7 +61,7 @@ class ModelStep(NamedTuple):
 
 
 class Machine:
-    """The actions on one unit of `life`, and on the unit that follows it if there is one."""
+    """The actions on one unit of `lifecycle`, and on the unit that follows it if there is one."""
 
     def __init__(self, lifecycle: Lifecycle, lease: Lifecycle, parent: Lifecycle | None, attempts: int) -> None:
         self.lifecycle, self.lease, self.parent = lifecycle, lease, parent

@@ -12,7 +12,7 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle, Move, Owner
 from interlock.kernel.rows import Unit
 from interlock.kernel.texts import make_plain
-from interlock.kernel.timing import known_deadline
+from interlock.kernel.timing import present_deadline
 from interlock.store.acts import WITHHELD
 from interlock.store.connection import Connection
 from interlock.store.queries.views import notes_of, read_unit
@@ -80,6 +80,7 @@ def explain(connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecy
 
 
 def make_answer(facts: Facts) -> Why:
+    """Makes the answer: the reason, what would move the unit on, and its clocks."""
     reason, unit = find_reason(facts), facts.unit
     why = Why(
         unit=facts.name, state=unit.state, category=unit.category, reason=reason.code, answer=reason.answer,
@@ -102,6 +103,7 @@ def answer_unlisted(facts: Facts) -> Why:
 
 
 def read_traceback(facts: Facts) -> str | None:
+    """Returns the last traceback among the facts; None if there is none that can be read."""
     note = facts.traceback
     if note is None:
         return None
@@ -133,7 +135,7 @@ def list_clocks(facts: Facts) -> tuple[Clock, ...]:
         "it is due": unit.due_at if unit.due_at and unit.due_at > facts.now else None,
         "its lease ends": unit.lease_until if facts.held else None,
         "its cancel is forced": unit.asked_by if facts.held else None,
-        f"its time is over ({lifecycle.states[unit.state].deadline})": known_deadline(unit.deadline_at),
+        f"its time is over ({lifecycle.states[unit.state].deadline})": present_deadline(unit.deadline_at),
     }
     in_order = sorted((at, what) for what, at in known.items() if at is not None)
     return tuple(Clock(format_time_relative(at, facts.now), what) for at, what in in_order)
@@ -203,9 +205,10 @@ def describe_condition(facts: Facts, move: Move, reason: Reason) -> str:
 
 
 def explain_deadline(deadline_at: int | None) -> str:
+    """Says when the time of a state is over, or that its clock stands."""
     if deadline_at is None:
         return "no time limit is set"
-    known_at = known_deadline(deadline_at)
+    known_at = present_deadline(deadline_at)
     return f"its time is over at {format_time(known_at)}" if known_at else "its clock stands while it is paused"
 
 
@@ -230,5 +233,6 @@ def format_text(why: Why, facts: Facts) -> str:
 
 
 def format_move(move: NextMove) -> str:
+    """Formats a transition that is possible now, with who may make it and under which condition."""
     parts = drop_empty(f"if {move.guard}" if move.guard else "", move.note, f"now: {move.now}" if move.now else "")
     return "; ".join((f"{move.trigger} → {move.target}, by {move.by}", *parts))

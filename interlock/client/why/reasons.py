@@ -17,7 +17,7 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.policy import LEASED
 from interlock.kernel.rows import Note, PauseRow
-from interlock.kernel.timing import known_deadline
+from interlock.kernel.timing import present_deadline
 from interlock.plugins.pauses.outages import read_detail
 from interlock.plugins.pauses.queries import OUTAGE
 from interlock.store.acts import WITHHELD
@@ -44,6 +44,7 @@ def find_reason(facts: Facts) -> Reason:
 
 
 def explain_end(facts: Facts) -> Reason | None:
+    """The reason of what has ended: how, when, and by whom."""
     unit, last = facts.unit, facts.last
     if not facts.lifecycle.settled(unit.state) or last is None:
         return None
@@ -101,6 +102,7 @@ def describe_cancel(payload: dict[str, Any]) -> str:
 
 
 def explain_dead_letter(facts: Facts, payload: dict[str, Any], when: str) -> Reason:
+    """The reason of a dead letter: its code, its stage, its last error, and how to requeue it."""
     stage = f" in stage {payload['stage']}" if payload.get("stage") else ""
     code, tries = payload.get("reason_code", "unknown"), payload.get("attempts", facts.unit.attempt)
     details = drop_empty(
@@ -114,6 +116,7 @@ def explain_dead_letter(facts: Facts, payload: dict[str, Any], when: str) -> Rea
 
 
 def explain_withheld(facts: Facts) -> Reason | None:
+    """The reason of what is withheld: what went wrong, and how to end it or bring it back."""
     if facts.unit.parked_on != WITHHELD:
         return None
     answer = f"{facts.name} is withheld: {describe_withholding(facts.notes)}"
@@ -127,10 +130,12 @@ def describe_withholding(notes: Sequence[Note]) -> str:
 
 
 def suggest_force(name: str) -> tuple[str, ...]:
+    """The command that brings back what was withheld, once its fault is mended."""
     return (f"mend what is wrong, then bring it back: interlock force {name} STATE --reason WHY",)
 
 
 def explain_cancel_request(facts: Facts) -> Reason | None:
+    """The reason of what was asked to stop: by whom, and until when it may take."""
     unit = facts.unit
     if unit.asked_at is None:
         return None
@@ -148,6 +153,7 @@ def explain_cancel_request(facts: Facts) -> Reason | None:
 
 
 def explain_follower(facts: Facts) -> Reason | None:
+    """The reason of what does as its child does: that of the child."""
     if facts.child is None:
         return None
     below = find_reason(facts.child)
@@ -155,6 +161,7 @@ def explain_follower(facts: Facts) -> Reason | None:
 
 
 def explain_lease(facts: Facts) -> Reason | None:
+    """The reason of what a worker holds: by which lease, and until when."""
     unit = facts.unit
     if not facts.held or unit.lease_until is None:
         return None
@@ -170,6 +177,7 @@ def explain_lease(facts: Facts) -> Reason | None:
 
 
 def describe_progress(facts: Facts) -> str:
+    """The progress that the holder has reported last; empty if it has reported none."""
     notes = [note for note in facts.notes if note.kind == "progress" and note.fence == facts.unit.fence]
     if not notes:
         return ""
@@ -210,6 +218,7 @@ def explain_blocked(facts: Facts) -> Reason | None:
 
 
 def explain_unmet_needs(facts: Facts) -> Reason | None:
+    """The reason of what waits for others to succeed or end."""
     if not facts.unit.unmet:
         return None
     unmet = [need for need in facts.needs if not need.is_met]
@@ -227,6 +236,7 @@ def explain_unmet_needs(facts: Facts) -> Reason | None:
 
 
 def explain_parent_plan(facts: Facts) -> Reason | None:
+    """The reason of a task that waits for the plan of its parent."""
     above = facts.parent
     if above is None or not facts.lifecycles[above.unit.lifecycle].allows(above.unit.state, "plan"):
         return None
@@ -235,6 +245,7 @@ def explain_parent_plan(facts: Facts) -> Reason | None:
 
 
 def explain_signal(facts: Facts) -> Reason | None:
+    """The reason of what waits for a signal: which, of whom, and until when."""
     unit = facts.unit
     kind, _, rest = (unit.parked_on or "").partition(":")
     if kind != "signal":
@@ -264,6 +275,7 @@ def tell_child(facts: Facts, name: str) -> tuple[str, ...]:
 
 
 def explain_delay(facts: Facts) -> Reason | None:
+    """The reason of what waits for its time: delayed, backing off, or snoozed."""
     unit, last = facts.unit, facts.last
     if unit.due_at is None or unit.due_at <= facts.now:
         return None
@@ -310,6 +322,7 @@ def explain_outage(facts: Facts, outage: PauseRow) -> Reason | None:
 
 
 def explain_parking(facts: Facts) -> Reason | None:
+    """The reason of what waits for a mutex, a limit, a rate or a resource, and who has it."""
     unit = facts.unit
     if unit.parked_on is None:
         return None
@@ -352,11 +365,13 @@ def explain_resource(facts: Facts, key: str, taken: int, capacity: int) -> Reaso
 
 
 def describe_use(resource: Resource) -> str:
+    """How a job needs a resource, in words."""
     uses = {"exclusive": "for itself alone", "shared": "shared with others", "counted": f"{resource.n} of"}
     return uses.get(resource.mode, "at its rate")
 
 
 def explain_tenant_limit(facts: Facts) -> Reason | None:
+    """The reason of what waits because its tenant has as much running as it may."""
     row, now = facts.tenant, facts.held_of_tenant
     if not facts.claimable or row is None or row.max_running is None or now < row.max_running:
         return None
@@ -369,12 +384,14 @@ def explain_tenant_limit(facts: Facts) -> Reason | None:
 
 
 def explain_missing_worker(facts: Facts) -> Reason | None:
+    """The reason of what could be claimed, and is not: which workers there are, and what they lack."""
     if not facts.claimable:
         return None
     return Reason(*explain_no_claim(facts))
 
 
 def explain_gate(facts: Facts) -> Reason | None:
+    """The reason of what waits for a person or a check: who may decide what."""
     unit, lifecycle = facts.unit, facts.lifecycle
     if lifecycle.category(unit.state) is not Category.GATE:
         return None
@@ -404,7 +421,7 @@ DECIDERS = ("person", "validator", "reporter")
 
 def describe_end(facts: Facts) -> str:
     """Says when the clock of a gate runs out, if it has one that goes."""
-    deadline_at = known_deadline(facts.unit.deadline_at)
+    deadline_at = present_deadline(facts.unit.deadline_at)
     return f", until {format_time_relative(deadline_at, facts.now)}" if deadline_at else ""
 
 
@@ -419,12 +436,14 @@ def explain_checks(facts: Facts) -> Reason:
 
 
 def explain_plan(facts: Facts) -> Reason | None:
+    """The reason of what waits for its own plan."""
     if not facts.lifecycle.allows(facts.unit.state, "plan"):
         return None
     return Reason("plan", f"{facts.name} waits for its plan; it has {facts.unit.total} children so far")
 
 
 def explain_children(facts: Facts) -> Reason | None:
+    """The reason of what waits for what is below it."""
     unit = facts.unit
     if not unit.total:
         return None

@@ -158,6 +158,7 @@ def list_queues(worker: WorkerRow) -> list[str]:
 
 
 def list_capabilities(worker: WorkerRow) -> set[str]:
+    """Lists the capabilities of a worker."""
     return set(filter(None, worker.capabilities.split(",")))
 
 
@@ -167,16 +168,19 @@ def list_tasks(worker: WorkerRow) -> list[str] | None:
 
 
 def knows_task(worker: WorkerRow, task: str) -> bool:
+    """Whether a worker says that it knows a task; one that says nothing may know any."""
     known = list_tasks(worker)
     return known is None or task in known
 
 
 def describe_tasks(worker: WorkerRow) -> str:
+    """Names the tasks that a worker knows, the first few of them."""
     known = list_tasks(worker) or []
     more = f" and {len(known) - TASKS_SHOWN} more" if len(known) > TASKS_SHOWN else ""
     return f"{', '.join(known[:TASKS_SHOWN]) or 'no task'}{more}"
 
 
 def describe_queues(worker: WorkerRow) -> str:
+    """Says from which queues a worker claims."""
     queues = ", ".join(list_queues(worker))
     return f"claims from {queues}" if queues else "has not claimed yet"

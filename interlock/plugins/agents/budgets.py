@@ -224,6 +224,7 @@ def ask_for_more(tx: UnitOfWork, run: Unit, meter: MeterStatus) -> None:
 
 
 def show(name: str, amount: int | None) -> str | None:
+    """Formats an amount; None stays None."""
     return None if amount is None else format_amount(name, amount)
 
 

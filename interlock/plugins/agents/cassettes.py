@@ -121,6 +121,7 @@ def read_child(connection: Connection, tenant: int, kept: RunNote) -> CassetteLi
 
 
 def read_asked_for(text: str | None) -> AskedFor | None:
+    """Decodes what a step has asked for."""
     return None if text is None else msgspec.json.decode(text, type=AskedFor)
 
 

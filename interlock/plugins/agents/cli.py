@@ -101,6 +101,7 @@ def list_steps(run: RunId, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = F
 
 
 def make_step_row(row: dict[str, Any]) -> list[str]:
+    """Make a row of the table of steps."""
     return [row["name"], row["recorded_at"], msgspec.json.encode(row["result"]).decode()[:SHOWN]]
 
 
@@ -145,6 +146,7 @@ def raise_budget(client: App, agent: AgentRun, caps: dict[str, float | str], act
 
 
 def read_progress_of(connection: Connection, tenant: int, unit: int) -> AgentProgress:
+    """Read what an agent run is at, by its number."""
     return read_agent_progress(connection, tenant, view(connection, tenant, unit))
 
 
@@ -154,6 +156,7 @@ def count_left(meter: MeterStatus) -> int:
 
 
 def make_meter_row(meter: MeterStatus) -> list[str]:
+    """Make a row of the table of budgets."""
     amounts = (meter.used, meter.soft, meter.hard)
     return [meter.name, *("" if each is None else format_amount(meter.name, each) for each in amounts)]
 
@@ -257,6 +260,7 @@ def show_transcript(run: RunId, out: Out = None, tenant: Tenant = 1, db: Url = D
 
 
 def make_entry_row(entry: TranscriptEntry) -> list[str]:
+    """Make a row of the table of a transcript."""
     value = "" if entry.value is None else msgspec.json.encode(entry.value).decode()[:VALUE_SHOWN]
     shown = f"{entry.reason} {value}" if entry.reason and value else entry.reason or value
     return [format_time(entry.at) or "", entry.what, entry.name, entry.by, shown, render_usage(entry.usage)]

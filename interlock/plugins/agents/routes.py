@@ -207,6 +207,7 @@ async def show_transcript(request: Request) -> TranscriptResponse:
 
 
 async def show_budget(request: Request) -> MetersResponse:
+    """Shows what a run has used and may use."""
     meters = await request.read(read_all_meters_of_run, await request.find_unit(RUN))
     return MetersResponse([describe_meter(meter) for meter in meters])
 
@@ -218,12 +219,14 @@ def read_all_meters_of_run(connection: Connection, tenant: int, unit: int) -> li
 
 
 async def show_contract(request: Request) -> RunContract:
+    """Shows the contract of a run."""
     contract = await request.read(read_contract_of_run, await request.find_unit(RUN))
     assert contract is not None, "it is an agent run"
     return contract
 
 
 async def show_decision(request: Request) -> RunDecision:
+    """Decides about a run, by what is recorded alone."""
     query: DecisionQuery = request.query
     decision = await request.read(read_decision, await request.find_unit(RUN), query.strict)
     assert decision is not None, "it is an agent run"

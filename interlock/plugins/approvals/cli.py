@@ -55,6 +55,7 @@ def list_inbox(
 
 
 def make_row(item: InboxItem) -> list[Cell]:
+    """Make a row of the inbox."""
     votes = f"{item.given} of {item.quorum}" if "approve" in item.words else ""
     return [
         item.id, item.task, f"{item.run} ({item.run_task})" if item.run else "", " or ".join(item.words),

@@ -49,6 +49,7 @@ class InboxQuery(Strict, frozen=True, kw_only=True):
 
 
 async def list_inbox(request: Request) -> responses.InboxResponse:
+    """Lists what waits for a person."""
     query: InboxQuery = request.query
     after = 0 if query.after is None else parse_unit_id(query.after)
     roles = to_tuple(query.role)
@@ -62,18 +63,22 @@ async def list_inbox(request: Request) -> responses.InboxResponse:
 
 
 async def approve(request: Request) -> responses.ActionResponse:
+    """Approves what waits at a job or below it."""
     return await vote(request, await request.find_unit(), approve=True)
 
 
 async def reject(request: Request) -> responses.ActionResponse:
+    """Rejects what waits at a job or below it."""
     return await vote(request, await request.find_unit(), approve=False)
 
 
 async def approve_in_run(request: Request) -> responses.ActionResponse:
+    """Approves what waits in a run."""
     return await vote(request, await request.find_run(), approve=True)
 
 
 async def reject_in_run(request: Request) -> responses.ActionResponse:
+    """Rejects what waits in a run."""
     return await vote(request, await request.find_run(), approve=False)
 
 

@@ -130,6 +130,7 @@ def enter_gates(tx: UnitOfWork, moved: list[Moved]) -> None:
 
 
 def enter_gate(tx: UnitOfWork, unit: Unit, given: Checks, jobs: Sequence[str | Work]) -> None:
+    """Makes the checks of a unit that has entered its gate; without any, it passes."""
     every = (*jobs, *given.last)
     if not every:
         pass_gate(tx, unit, "there is nothing to check")
@@ -257,6 +258,7 @@ def hand_over_results(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, 
 
 
 def encode_note(value: Any) -> str:
+    """Encodes the payload of a note."""
     return msgspec.json.encode(value).decode()
 
 

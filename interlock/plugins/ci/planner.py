@@ -177,6 +177,7 @@ def explain_when(given: PlanInput, job: CiJob) -> str:
 
 
 def name_branch(given: PlanInput) -> str:
+    """Names a branch, or says that there is none."""
     return "no branch" if given.branch is None else f"'{given.branch}'"
 
 

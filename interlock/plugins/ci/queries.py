@@ -234,6 +234,7 @@ def read_ci_run(connection: Connection, tenant: int, unit: int) -> CiRunRow:
 
 
 def make_run_row(row: Sequence[Any]) -> CiRunRow:
+    """Makes a CI run of its row."""
     named = dict(zip(CiRunRow.__struct_fields__, row, strict=True))
     return CiRunRow(**{**named, "labels": msgspec.json.decode(named["labels"])})
 

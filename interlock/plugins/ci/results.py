@@ -87,6 +87,7 @@ def keep_failure(
 
 
 def make_result(tx: UnitOfWork, unit: Unit, own: CiOptions, kind: str, rule: str = "") -> CiResult:
+    """Makes the result of a job, as it is kept for later runs."""
     return CiResult(unit.id, unit.tenant, unit.parent or 0, own.fingerprint, kind, rule, tx.now, own.reuses)
 
 

@@ -48,11 +48,15 @@ class YamlText(YamlNode):
 
 @dataclass(frozen=True, kw_only=True)
 class YamlList(YamlNode):
+    """A list, with its place."""
+
     items: list[YamlNode]
 
 
 @dataclass(frozen=True, kw_only=True)
 class YamlMap(YamlNode):
+    """A mapping, with its place; keys are texts."""
+
     pairs: list[tuple[YamlText, YamlNode]]
 
 

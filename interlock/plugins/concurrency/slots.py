@@ -147,6 +147,7 @@ def give_back(tx: UnitOfWork, tenant: int, key: str, count: int = 1) -> None:
 
 
 def offer(tx: UnitOfWork, tenant: int, key: str) -> None:
+    """Makes those available that wait for a key, as many as it has room for."""
     slot = lock_slot(tx, tenant, key)
     while slot.taken < slot.capacity and (unit := find_parked(tx, tenant, key)):
         change(tx, unit, parked_on=None)  # it may still have to wait, for another key

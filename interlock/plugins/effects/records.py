@@ -102,6 +102,7 @@ def decode_mark(command: Record) -> EffectNote:
 
 
 def read_effects(tx: UnitOfWork, units: list[int]) -> list[Note]:
+    """Reads what was recorded of effects."""
     return [*read_notes(tx, units, MARK), *read_notes(tx, units, RESULT)]
 
 
@@ -197,4 +198,5 @@ def find_silent_calls(connection: Connection) -> Iterator[tuple[int, str]]:
 
 
 def encode_mark(mark: EffectNote) -> str:
+    """Encodes what is recorded of an effect."""
     return msgspec.json.encode(mark).decode()

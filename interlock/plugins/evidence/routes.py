@@ -181,6 +181,7 @@ async def send_blob(request: Request) -> BlobResponse:
 
 
 async def read_blob(request: Request) -> BytesReply:
+    """Answers the bytes of a blob of the caller's tenant."""
     digest = check_digest(request.path["digest"])
     if not await request.read(has_blob, digest):
         raise Unknown(digest)
@@ -207,12 +208,14 @@ def answer_blob(request: Request, digest: str, media: str, headers: dict[str, st
 
 
 async def show_artifacts(request: Request) -> ArtifactListResponse:
+    """Lists the artifacts of a job."""
     return ArtifactListResponse(
         [make_item(row) for row in await request.read(list_artifacts, await request.find_unit())]
     )
 
 
 def make_item(row: ArtifactInfo) -> ArtifactItemResponse:
+    """Makes an artifact of a list."""
     at = format_time(row.at)
     return ArtifactItemResponse(row.name, row.attempt, row.fence, at, row.late, row.media, row.digest, row.length)
 
@@ -235,6 +238,7 @@ async def read_artifact(request: Request) -> BytesReply:
 
 
 async def add_artifact(request: Request) -> EvidenceResponse:
+    """Keeps a blob as an artifact of the attempt."""
     body: ArtifactRequest = request.body
     command = AddArtifact(held=await read_lease(request), name=body.name, digest=body.digest, media=body.media)
     return make_evidence(await request.send(command))
@@ -268,6 +272,7 @@ def make_evidence(status: EvidenceStatus) -> EvidenceResponse:
 
 
 async def append_log(request: Request) -> EvidenceResponse:
+    """Adds text or bytes to the log of the attempt."""
     body: LogRequest = request.body
     if bool(body.text) == bool(body.data):
         raise ApiError(400, "give text or data, one of them, and not empty")
@@ -279,14 +284,17 @@ async def append_log(request: Request) -> EvidenceResponse:
 
 
 async def show_logs(request: Request) -> LogListResponse:
+    """Lists the logs of a job, by attempt."""
     return LogListResponse(await request.read(list_logs, await request.find_unit()))
 
 
 async def read_log(request: Request) -> Any:
+    """Answers the log of a job, or follows it."""
     return await reply_log(request, await request.find_unit())
 
 
 async def read_log_of_run(request: Request) -> Any:
+    """Answers the log of a run, or follows it."""
     return await reply_log(request, await request.find_run())
 
 

@@ -121,6 +121,7 @@ def name_target(client: App, kind: str, name: str) -> str:
 
 
 def describe_row(client: App, pause: PauseRow) -> dict[str, Any]:
+    """Return a pause as `--json` prints it."""
     is_unit = pause.unit is not None
     return {
         "kind": "id" if is_unit else pause.kind,

@@ -77,10 +77,10 @@ def move_clocks(tx: UnitOfWork, pause: PauseRow) -> None:
         stood_us = measure(max(pause.since, unit.changed_at), end_of(pause), counted)
         at = unit.deadline_at or 0
         at = at - STANDS_US if at >= STANDS_US else at
-        change(tx, unit, deadline_at=max(at, min(at + stood_us, latest_deadline(tx, unit, end_of(pause)))))
+        change(tx, unit, deadline_at=max(at, min(at + stood_us, find_latest_deadline(tx, unit, end_of(pause)))))
 
 
-def latest_deadline(tx: UnitOfWork, unit: Unit, end: int) -> int:
+def find_latest_deadline(tx: UnitOfWork, unit: Unit, end: int) -> int:
     """The latest time to which a clock that stood until then may run: all of its time is left at most.
 
     What waited for a signal has a clock that starts anew when it comes, without a transition. If that was during the

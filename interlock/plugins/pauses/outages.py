@@ -114,6 +114,7 @@ def run_outages(tx: UnitOfWork, limit: int) -> int:
 
 
 def run_outage(tx: UnitOfWork, outage: PauseRow) -> int:
+    """Lets jobs through to try whether what was away is back; returns how many."""
     detail = read_detail(outage)
     if outage.until is not None and outage.until > tx.now:
         return 0

@@ -31,6 +31,8 @@ class PauseResponse(msgspec.Struct):
 
 
 class PausesResponse(msgspec.Struct):
+    """A list of pauses."""
+
     pauses: list[PauseResponse]
 
 
@@ -77,17 +79,20 @@ class PausesQuery(Strict, frozen=True, kw_only=True):
 
 
 async def list_pauses(request: Request) -> PausesResponse:
+    """Lists what is paused."""
     query: PausesQuery = request.query
     return PausesResponse(await request.read(read_pauses, query.ended, query.limit))
 
 
 def read_pauses(connection: Connection, tenant: int, ended: bool, limit: int) -> list[PauseResponse]:
+    """Reads pauses as responses."""
     pauses = pauses_of(connection, tenant, ended=ended, limit=limit)
     lifecycles = read_lifecycle_names(connection, [pause.unit for pause in pauses if pause.unit is not None])
     return [make_response(pause, lifecycles.get(pause.unit or 0, UNIT)) for pause in pauses]
 
 
 def make_response(pause: PauseRow, lifecycle: str) -> PauseResponse:
+    """Makes the response of a pause."""
     name = pause.name if pause.unit is None else format_id(lifecycle, pause.unit)
     return PauseResponse(
         "id" if pause.unit is not None else pause.kind, name, pause.actor, pause.reason, format_time(pause.since),
@@ -96,41 +101,50 @@ def make_response(pause: PauseRow, lifecycle: str) -> PauseResponse:
 
 
 async def pause_job(request: Request) -> PauseActionResponse:
+    """Pauses a job and all below it."""
     return await pause(request, unit=await request.find_unit())
 
 
 async def unpause_job(request: Request) -> PauseActionResponse:
+    """Ends the pause of a job."""
     return await unpause(request, unit=await request.find_unit())
 
 
 async def pause_run(request: Request) -> PauseActionResponse:
+    """Pauses a run and all below it."""
     return await pause(request, unit=await request.find_run())
 
 
 async def unpause_run(request: Request) -> PauseActionResponse:
+    """Ends the pause of a run."""
     return await unpause(request, unit=await request.find_run())
 
 
 async def pause_target(request: Request) -> PauseActionResponse:
+    """Pauses a queue or a task."""
     return await pause(request, queue=request.body.queue, task=request.body.task)
 
 
 async def unpause_target(request: Request) -> PauseActionResponse:
+    """Ends the pause of a queue or a task, or an outage."""
     body: UnpauseTargetRequest = request.body
     return await unpause(request, queue=body.queue, task=body.task, outage=body.outage)
 
 
 async def pause(request: Request, **target: Any) -> PauseActionResponse:
+    """Sends the command that pauses something."""
     body: PauseRequest = request.body
     command = PauseWork(**target, reason=body.reason, **parse_until(body.until, UTC))
     return make_action_response(request, await request.send(command))
 
 
 async def unpause(request: Request, **target: Any) -> PauseActionResponse:
+    """Sends the command that ends a pause."""
     return make_action_response(request, await request.send(UnpauseWork(**target, reason=request.body.reason)))
 
 
 def make_action_response(request: Request, status: PauseStatus) -> PauseActionResponse:
+    """Makes the response to a command about a pause."""
     return PauseActionResponse(
         "id" if status.kind == UNIT else status.kind, request.path.get("id", status.name), status.paused,
         status.changed, status.by, status.reason, format_time(status.since), format_time(status.until),

@@ -92,6 +92,7 @@ async def report_an_outage(teller: Storyteller) -> None:
 
 
 async def work_on(teller: Storyteller, grant: LeaseGrant, *, is_away: bool) -> None:
+    """Works on a job, or reports that what it needs is away."""
     held = LeaseRef(grant.unit, grant.fence, grant.lease)
     await teller.ask(Start(held=(held,), actor=ACTOR))
     if is_away:

@@ -140,10 +140,12 @@ def check_unit(tx: UnitOfWork, number: int) -> Unit:
 
 
 def find_pause(live: Sequence[PauseRow], kind: str, name: str) -> PauseRow | None:
+    """Finds the live pause of this kind and name."""
     return next((pause for pause in live if (pause.kind, pause.name, pause.ended_at) == (kind, name, None)), None)
 
 
 def describe_pause(pause: PauseRow, *, changed: bool) -> PauseStatus:
+    """Makes the answer to a command about a pause."""
     return PauseStatus(
         pause.kind, pause.name, True, changed, pause.actor, pause.reason, pause.since, pause.until
     )  # fmt: skip

@@ -68,6 +68,7 @@ def make_outcome(teller: Storyteller, grant: LeaseGrant, order: RepositoryOrder)
 
 
 def make_result(grant: LeaseGrant, order: RepositoryOrder) -> dict[str, Any]:
+    """Makes the result of a job on a repository."""
     if order.role == CLEANING:
         return {"removed": 0, "kept": []}
     base = order.head or make_commit(order.name)
@@ -78,4 +79,5 @@ def make_result(grant: LeaseGrant, order: RepositoryOrder) -> dict[str, Any]:
 
 
 def make_commit(*parents: str) -> str:
+    """Makes up the name of a commit."""
     return sha1("".join(parents).encode(), usedforsecurity=False).hexdigest()

@@ -84,6 +84,7 @@ def complete_repositories(tx: UnitOfWork, works: Sequence[Work]) -> Sequence[Wor
 
 
 def with_own_repository(tx: UnitOfWork, work: Work) -> Work:
+    """Returns work with the repository of its own, if it says one."""
     try:
         given = read_repository(work.options)
     except msgspec.ValidationError:
@@ -142,6 +143,7 @@ def is_map(work: Work) -> bool:
 
 
 def has_gate(tx: UnitOfWork, work: Work) -> bool:
+    """Whether the lifecycle of work has a gate that checks decide."""
     return any(trigger == "valid" for _, trigger in tx.lifecycles[work.lifecycle].moves)
 
 
@@ -326,6 +328,7 @@ def find_map(policy: str) -> int | None:
 
 
 def enters_final_gate(kind: MoveKind) -> bool:
+    """Whether a transition takes a workstream into its final gate."""
     return kind.lifecycle == WORKSTREAM and kind.category == Category.GATE and kind.has_entered
 
 
@@ -358,6 +361,7 @@ def plan_merges(tx: UnitOfWork, moved: list[Moved]) -> None:
 
 
 def ends_workstream(kind: MoveKind) -> bool:
+    """Whether a transition ends a workstream."""
     return kind.lifecycle == WORKSTREAM and kind.has_ended
 
 

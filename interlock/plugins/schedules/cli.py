@@ -157,6 +157,7 @@ def open_existing(url: str) -> Any:
 
 
 def send(url: str, command: Command[A]) -> A:
+    """Send a command on a database that is there and up to date."""
     with open_existing(url) as connection:
         check_schema(connection, url)
         return make_engine(connection, load_lifecycles(), registry=load_registry()).send(command)

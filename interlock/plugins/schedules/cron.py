@@ -61,6 +61,7 @@ def interval_us(timing: str) -> int:
 
 
 def zone(name: str) -> ZoneInfo:
+    """Returns a time zone by its name."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):

@@ -17,14 +17,17 @@ from interlock.store.queries.views import read_summary, schedules_of
 
 
 async def list_schedules(request: Request) -> responses.SchedulesResponse:
+    """Lists schedules."""
     return responses.SchedulesResponse(await request.read(read_schedules))
 
 
 def read_schedules(connection: Connection, tenant: int) -> list[responses.ScheduleResponse]:
+    """Reads schedules as responses."""
     return [make_response(connection, schedule) for schedule in schedules_of(connection, tenant)]
 
 
 def make_response(connection: Connection, schedule: Schedule) -> responses.ScheduleResponse:
+    """Makes the response of a schedule."""
     last = None
     if schedule.last_unit is not None:
         with suppress(Unknown):  # it was archived
@@ -45,18 +48,22 @@ async def change(request: Request, kind: type[Command[Planned]]) -> responses.Sc
 
 
 async def pause(request: Request) -> responses.ScheduleActionResponse:
+    """Pauses a schedule."""
     return await change(request, PauseSchedule)
 
 
 async def unpause(request: Request) -> responses.ScheduleActionResponse:
+    """Unpauses a schedule."""
     return await change(request, ResumeSchedule)
 
 
 async def remove(request: Request) -> responses.ScheduleActionResponse:
+    """Removes a schedule."""
     return await change(request, RemoveSchedule)
 
 
 async def trigger(request: Request) -> Reply:
+    """Submits the job of a schedule now."""
     done = await request.send(FireSchedule(name=request.path["name"], reason=request.body.reason))
     (unit,), _ = await request.read(read_submitted, [done], request.request_id)
     return Reply(responses.SubmitResponse(format_id(unit.lifecycle, unit.unit), unit.state), 201)

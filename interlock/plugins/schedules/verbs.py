@@ -143,7 +143,7 @@ def remove_schedule(tx: UnitOfWork, command: RemoveSchedule) -> Planned:
 def fire_schedule(tx: UnitOfWork, command: FireSchedule) -> Submitted:
     """A unit of the schedule exists now, whatever its clock says, and whether or not it is paused."""
     schedule = get_schedule(tx, command.tenant, command.name)
-    if schedule.overlap == "replace" and (last := last_open(tx, schedule)):
+    if schedule.overlap == "replace" and (last := find_last_open(tx, schedule)):
         stop(tx, last, schedule)
     made = make(tx, schedule, None, command)
     schedule.last_unit = made.unit
@@ -152,6 +152,7 @@ def fire_schedule(tx: UnitOfWork, command: FireSchedule) -> Submitted:
 
 
 def describe_planned(schedule: Schedule, *, changed: bool) -> Planned:
+    """Makes the answer to a command about a schedule."""
     return Planned(
         name=schedule.name, changed=changed, paused=schedule.paused_at is not None, next_at=schedule.next_at,
         removed=schedule.removed_at is not None,
@@ -200,7 +201,7 @@ def make_due(tx: UnitOfWork, schedule: Schedule) -> int:
 
 def make_at(tx: UnitOfWork, schedule: Schedule, instant: int) -> str:
     """A unit exists for the instant, or there is a reason why not."""
-    last = last_open(tx, schedule)
+    last = find_last_open(tx, schedule)
     if last and schedule.overlap == "skip":
         return f"{format_id(last.lifecycle, last.id)} of the instant before has not ended"
     if last and schedule.overlap == "replace":
@@ -241,7 +242,7 @@ def make(
     return submit(tx, order)[0]
 
 
-def last_open(tx: UnitOfWork, schedule: Schedule) -> Unit | None:
+def find_last_open(tx: UnitOfWork, schedule: Schedule) -> Unit | None:
     """The unit that the schedule made last, if it has not ended."""
     units = tx.lock_units([schedule.last_unit]) if schedule.last_unit is not None else []
     return units[0] if units and units[0].outcome is None else None

@@ -45,6 +45,7 @@ class ShellRequest(Strict, frozen=True, kw_only=True):
 
 
 async def submit_shell(request: Request) -> Reply:
+    """Submits a job that is a shell command."""
     body: ShellRequest = request.body
     limits: dict[str, Any] = {name: int(value) if value.is_integer() else value for name, value in body.limits.items()}
     rules = {"environment": body.environment, "directory": body.directory, "limits": limits, "queue": body.queue}

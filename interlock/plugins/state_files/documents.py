@@ -162,6 +162,7 @@ def make_open_task(
     unit: int, parent: int | None, state: str, attempt: int, since: int, holder: int | None, unmet: int, task: str,
     name: str | None,
 ) -> UnfinishedTask:  # fmt: skip
+    """Makes an open task of its row."""
     workstream = None if parent is None else format_id(WORKSTREAM, parent)
     worker = None if holder is None else format_id(WORKER, holder)
     return UnfinishedTask(

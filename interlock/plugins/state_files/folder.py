@@ -226,6 +226,7 @@ def read_last_line(file: int) -> bytes:
 
 
 def read_last_line_of(path: Path) -> bytes:
+    """Reads the last line of a file."""
     file = os.open(path, os.O_RDONLY)
     try:
         return read_last_line(file)

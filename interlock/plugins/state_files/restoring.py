@@ -100,10 +100,12 @@ def restore_tree(tx: UnitOfWork, command: RestoreTree) -> int:
 
 
 def find_lane(tx: UnitOfWork, tenant: int, lane: ArchivedLane) -> int:
+    """Finds the lane that an archived unit was in, or makes it."""
     return find_or_make_lane(tx, tenant, lane.queue, [name for name in lane.capabilities.split(",") if name], lane.task)
 
 
 def insert(tx: UnitOfWork, rows: Sequence[Row]) -> None:
+    """Inserts rows, if there are any."""
     if rows:
         tx.connection.insert(rows)
 

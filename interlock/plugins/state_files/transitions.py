@@ -170,6 +170,7 @@ def is_transition(event: Event) -> bool:
 
 
 def read_facts(connection: Connection, tenant: int, units: Iterable[int]) -> dict[int, EntityFacts]:
+    """Reads what lines of the log say of units."""
     ids = sorted(units)
     rows = connection.rows(ENTITY_FACTS, {"tenant": tenant, "ids": ids}) if ids else []
     return {row[0]: EntityFacts(*row) for row in rows}

@@ -85,12 +85,14 @@ def show_task(
 
 
 def describe_parameters(task: TaskResponse) -> str:
+    """Say what a task takes."""
     if task.parameters is None:
         return "anything"
     return ", ".join(parameter.describe() for parameter in task.parameters) or "no arguments"
 
 
 def describe_rules(task: TaskResponse) -> str:
+    """Say which rules a task has."""
     return " ".join(f"{rule}={format_rule(value)}" for rule, value in task.rules.items()) or "-"
 
 

@@ -106,6 +106,7 @@ def find_left_out(rules: Mapping[str, Any], work: Work) -> Iterator[tuple[str, A
 
 @lru_cache(maxsize=1024)
 def make_checker(task: str, parameters: tuple[Parameter, ...]) -> ArgumentChecker:
+    """Makes what checks the arguments of a task."""
     return ArgumentChecker(task, parameters)
 
 
@@ -135,6 +136,7 @@ def read_parameters(row: TaskDefinition) -> list[Parameter] | None:
 
 
 def decode_stored(row: TaskDefinition, text: str, kind: Any) -> Any:
+    """Decodes what is stored of a task."""
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError as error:
@@ -202,6 +204,7 @@ def complete_rules(tx: UnitOfWork, works: Sequence[Work]) -> Sequence[Work]:
 
 
 def complete_job(tx: UnitOfWork, tasks: Mapping[str, KnownTask], work: Work) -> Work:
+    """Returns the work of a job with what its stored task says and it leaves out."""
     task, lifecycle = tasks.get(work.task), tx.lifecycles.get(work.lifecycle)
     if task is None or lifecycle is None or not (lifecycle.leased or lifecycle.options.follows):
         return work

@@ -216,10 +216,12 @@ def find_ignorant_holders(connection: Connection) -> Iterator[tuple[int, str]]:
 
 @lru_cache(maxsize=256)
 def decode_names(text: str) -> frozenset[str]:
+    """Decodes names that are stored as a JSON list."""
     return frozenset(msgspec.json.decode(text, type=list[str]))
 
 
 def is_readable(task: TaskDefinition) -> bool:
+    """Whether the stored rules and parameters of a task can be read."""
     try:
         msgspec.json.decode(task.rules, type=dict[str, msgspec.Raw])
         msgspec.json.decode(task.parameters or "[]", type=list[Parameter])

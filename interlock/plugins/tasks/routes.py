@@ -15,6 +15,7 @@ class TaskQuery(Strict, frozen=True, kw_only=True):
 
 
 async def list_tasks(request: Request) -> TasksResponse:
+    """Lists the stored tasks."""
     return TasksResponse([make_task(row) for row in await request.read(read_tasks)])
 
 

@@ -64,7 +64,7 @@ def rerun_workflow(
         str | None,
         typer.Option("--from", metavar="STEP", help="Rerun from this step (or task) on; what was done before is kept."),
     ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Keep what has succeeded; do only the rest again.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Keep what has succeeded; rerun only the rest.")] = False,
     actor: Actor = None,
     reason: Why = "",
     tenant: Tenant = 1,
@@ -81,6 +81,7 @@ def rerun_workflow(
 
 
 def print_run(client: App, submitted: Submitted, json: bool) -> None:
+    """Print a run that was submitted."""
     run = client.run(submitted.unit)
     if json:
         print_json({"id": run.id, "created": submitted.created, "state": run.state})

@@ -28,11 +28,13 @@ def outputs_in(tx: UnitOfWork, runs: Sequence[int]) -> dict[str, str]:
 
 
 def runs_of(tx: UnitOfWork, unit: Unit) -> tuple[int, ...]:
+    """Returns the runs whose outputs a step may read: its own last."""
     own = (unit.parent,) if unit.parent is not None else ()
     return (*policy_of(tx.body(unit)).earlier, *own)
 
 
 def by_run(tx: UnitOfWork, runs: list[int]) -> dict[int, dict[str, str]]:
+    """Reads the outputs of runs, by run and by step."""
     outputs: dict[int, dict[str, str]] = {}
     for run, policy, result in read_child_results(tx, runs):
         own = policy_in(policy)
@@ -42,6 +44,7 @@ def by_run(tx: UnitOfWork, runs: list[int]) -> dict[int, dict[str, str]]:
 
 
 def merge_outputs(below: dict[int, dict[str, str]], runs: Sequence[int]) -> dict[str, str]:
+    """Merges the outputs of several runs; a later run's wins."""
     return {name: output for run in runs for name, output in below.get(run, {}).items()}
 
 

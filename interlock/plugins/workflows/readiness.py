@@ -26,6 +26,7 @@ def expand_or_skip(tx: UnitOfWork, unit: Unit) -> bool:
 
 
 def make_steps_ready(tx: UnitOfWork, steps: list[Unit]) -> None:
+    """Makes those steps ready that need nothing more."""
     for step in steps:
         if not step.unmet:
             make_ready(tx, step)

@@ -18,9 +18,9 @@ from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.workflow_graph import Template
 from interlock.server.errors import ApiError
 from interlock.server.jobs import (
-    events_page,
     make_action_response,
     make_job_filter,
+    read_events_page,
     read_job_detail,
     read_page,
     read_steps,
@@ -165,6 +165,7 @@ class TemplateDefinedResponse(msgspec.Struct):
 
 
 async def submit(request: Request) -> Reply:
+    """Submits a run."""
     run: RunRequest = request.body
     check_is_run(request, run.lifecycle)
     check_run(run)
@@ -219,6 +220,7 @@ def make_run_work(run: RunRequest, rule: RollUp) -> list[Work]:
 
 
 async def list_runs(request: Request) -> dict[str, Any]:
+    """Lists runs."""
     wanted = make_job_filter(request.app.lifecycles, request.query)
     if wanted.lifecycle is not None:
         check_is_run(request, wanted.lifecycle)
@@ -226,14 +228,17 @@ async def list_runs(request: Request) -> dict[str, Any]:
 
 
 async def show_run(request: Request) -> responses.JobDetailResponse:
+    """Shows a run."""
     return await request.read(read_job_detail, await request.find_run())
 
 
 async def list_steps(request: Request) -> responses.StepsResponse:
+    """Lists the steps of a run."""
     return await read_steps(request, await request.find_run())
 
 
 async def show_step(request: Request) -> responses.JobDetailResponse:
+    """Shows a step of a run, by its name."""
     run = await request.find_run()
     try:
         step = await request.read(child_named, run, request.path["name"])
@@ -243,6 +248,7 @@ async def show_step(request: Request) -> responses.JobDetailResponse:
 
 
 async def show_cost(request: Request) -> responses.CostResponse:
+    """Shows what a run and its steps have cost."""
     tree = await request.read(read_tree_snapshot, request.app.lifecycles, await request.find_run())
     top, *below = tree.nodes
     return responses.CostResponse(
@@ -251,19 +257,23 @@ async def show_cost(request: Request) -> responses.CostResponse:
 
 
 async def list_events(request: Request) -> Any:
-    return await events_page(request, await request.find_run())
+    """Lists the events of a run, or streams them."""
+    return await read_events_page(request, await request.find_run())
 
 
 async def explain_run(request: Request) -> Any:
+    """Explains why a run is in its state."""
     return await request.read(explain, request.app.lifecycles, await request.find_run())
 
 
 async def cancel(request: Request) -> responses.ActionResponse:
+    """Cancels a run."""
     command = Cancel(unit=await request.find_run(), hard=request.body.hard, reason=request.body.reason)
     return await make_action_response(request, await request.send(command))
 
 
 async def rerun(request: Request) -> Reply:
+    """Reruns a run, as a new one."""
     return await rerun_unit(request, await request.find_run())
 
 
@@ -271,6 +281,7 @@ async def rerun(request: Request) -> Reply:
 
 
 def make_template_response(template: Template) -> TemplateResponse:
+    """Makes the response of a template."""
     steps = [
         TemplateStepResponse(
             step.ref, step.task, step.lifecycle, step.queue, [str(need) for need in step.needs], step.when,
@@ -282,10 +293,12 @@ def make_template_response(template: Template) -> TemplateResponse:
 
 
 async def list_templates(request: Request) -> TemplatesResponse:
+    """Lists templates."""
     return TemplatesResponse([make_template_response(template) for template in await request.read(read_templates)])
 
 
 async def show_template(request: Request) -> TemplateResponse:
+    """Shows a template, in its newest version or in the one that is named."""
     template = await request.read(read_template, request.path["name"], request.query.version)
     if template is None:
         raise Unknown(request.path["name"])
@@ -300,6 +313,7 @@ async def define_template(request: Request) -> TemplateDefinedResponse:
 
 
 def make_template_work(body: TemplateRequest) -> list[Work]:
+    """Makes the steps of a template; one without needs needs the one before it."""
     work, refs = list[Work](), list[str]()
     for step in body.steps:
         ref = step.ref or step.task
@@ -314,6 +328,7 @@ def make_template_work(body: TemplateRequest) -> list[Work]:
 
 
 async def signal(request: Request) -> responses.ActionResponse:
+    """Sends a signal."""
     command = Signal(unit=await request.find_unit(), name=request.body.name, payload=encode_json(request.body.payload))
     return await make_action_response(request, await request.send(command))
 

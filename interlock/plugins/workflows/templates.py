@@ -71,6 +71,7 @@ def pin_version(tx: UnitOfWork, work: Work) -> Work:
 
 
 def get_template(tx: UnitOfWork, tenant: int, name: str, version: int | None) -> Template:
+    """Returns a template by its name, in its newest version or in the one that is named."""
     template = find_template(tx, tenant, name, version)
     if template is None:
         which = "" if version is None else f" version {version}"
@@ -169,4 +170,5 @@ def make_rerun(tx: UnitOfWork, old: Unit, first: str | None, stamp: Stamp) -> tu
 
 
 def encode_pinned_policy(own: Policy, earlier: tuple[int, ...]) -> str:
+    """Encodes the policy of a step that reads outputs of earlier runs."""
     return msgspec.json.encode(msgspec.structs.replace(own, earlier=earlier)).decode()

@@ -236,6 +236,7 @@ def print_plan(unit: Id, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = Fal
 
 
 def make_plan_row(task: PlannedTask) -> list[str]:
+    """Make a row of an execution plan."""
     seconds = "" if task.seconds is None else f"{task.seconds:.1f}"
     needs, path = ", ".join(task.needs), "yes" if task.on_critical_path else ""
     return [str(task.stage), task.name, task.state, needs, seconds, path]

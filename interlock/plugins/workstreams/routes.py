@@ -137,6 +137,7 @@ def read_whole(connection: Connection, tenant: int, unit: int) -> View:
 
 
 async def list_workstreams(request: Request) -> dict[str, Any]:
+    """Lists workstreams."""
     wanted = make_job_filter(request.app.lifecycles, request.query)
     if wanted.lifecycle not in (None, WORKSTREAM):
         raise InterlockError(f"lifecycle = '{wanted.lifecycle}' is not allowed here; allowed is {WORKSTREAM}")
@@ -144,6 +145,7 @@ async def list_workstreams(request: Request) -> dict[str, Any]:
 
 
 async def show_workstream(request: Request) -> responses.JobDetailResponse:
+    """Shows a workstream."""
     return await request.read(read_job_detail, await request.find_unit(WORKSTREAM))
 
 
@@ -159,10 +161,12 @@ async def list_workstream_tasks(request: Request) -> WorkstreamTasksResponse:
 
 
 async def show_progress(request: Request) -> Progress:
+    """Shows how far a workstream is."""
     return await request.read(read_progress, await request.find_unit(WORKSTREAM))
 
 
 async def show_plan(request: Request) -> ExecutionPlan:
+    """Shows the execution plan of a workstream."""
     query: PlanQuery = request.query
     return await request.read(read_plan, await request.find_unit(WORKSTREAM), query.first, query.limit)
 
@@ -171,16 +175,19 @@ async def show_plan(request: Request) -> ExecutionPlan:
 
 
 async def retry_task(request: Request) -> Reply:
+    """Retries a task, as a new one."""
     command = RetryTask(unit=await request.find_unit(TASK), reason=request.body.reason)
     return await make_again_reply(request, await request.send(command))
 
 
 async def skip_task(request: Request) -> responses.ActionResponse:
+    """Completes a task without running it."""
     command = SkipTask(unit=await request.find_unit(TASK), reason=request.body.reason)
     return await make_action_response(request, await request.send(command))
 
 
 async def reassign_task(request: Request) -> responses.ActionResponse:
+    """Takes a task from its worker."""
     command = ReassignTask(unit=await request.find_unit(TASK), reason=request.body.reason)
     return await make_action_response(request, await request.send(command))
 
@@ -203,6 +210,7 @@ def check_states(known: Any, states: Sequence[str]) -> tuple[str, ...]:
 
 
 def make_task(row: View) -> WorkstreamTaskResponse:
+    """Makes the response of a task."""
     own = {name: getattr(job, name) for job in [make_job(row)] for name in job.__struct_fields__}
     return WorkstreamTaskResponse(
         **own, name=policy_of(row.body).step or row.body.task, critical=bool(row.unit.decides)

@@ -40,6 +40,7 @@ def make_task(parent: int | str, name: str, **facts: Any) -> Work:
 
 
 def make_stream(**own: Any) -> Work:
+    """Makes the work of a workstream."""
     options = {"checks": {"jobs": []}, "workstreams": own}
     return Work(task="stream", lifecycle="workstream", ref="ws", options=msgspec.json.encode(options).decode())
 

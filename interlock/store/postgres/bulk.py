@@ -29,6 +29,7 @@ def list_names(kind: type[Row]) -> frozenset[str]:
 
 
 def type_of(hint: str) -> str:
+    """Returns the type of PostgreSQL for a field."""
     element = "text" if "str" in hint else "bigint"
     return f"{element}[]" if "list" in hint else element
 
@@ -139,6 +140,7 @@ def encode_array_literal(column: Sequence[Any]) -> str:
 
 
 def element(value: Value) -> str:
+    """Formats an element of an array."""
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return "NULL" if value is None else str(value)

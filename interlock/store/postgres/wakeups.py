@@ -105,5 +105,6 @@ class Notify:
 
 
 def payload_of(queues: Iterable[Queue]) -> str:
+    """Returns the payload of a NOTIFY; it stands for all queues if they are too many."""
     payload = msgspec.json.encode(sorted(queues))
     return payload.decode() if len(payload) <= PAYLOAD_MOST else ALL

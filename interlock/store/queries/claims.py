@@ -140,6 +140,8 @@ def read_most_urgent(tx: UnitOfWork, lanes: Mapping[int, Urgency], wanted: int, 
 
 
 def read_first(tx: UnitOfWork, lane: int, wanted: int) -> list[Unit]:
+    """Reads the most urgent units of a lane."""
+
     def free(unit: Unit) -> bool:
         return unit.available_at is not None and not tx.cache.is_passed_over(unit.id, tx.now)
 

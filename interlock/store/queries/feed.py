@@ -111,6 +111,7 @@ EVERYTHING = FeedFilter()
 
 
 def fits_any(word: str, allowed: Collection[str]) -> bool:
+    """Whether a word is allowed; without any, all are."""
     return not allowed or word in allowed
 
 

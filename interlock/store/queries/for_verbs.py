@@ -84,10 +84,12 @@ def find_overdue(tx: UnitOfWork, limit: int) -> list[Unit]:
 
 
 def has_passed(tx: UnitOfWork, at: int | None) -> bool:
+    """Whether an instant is there and has come."""
     return at is not None and at <= tx.now
 
 
 def is_lease_over(tx: UnitOfWork, unit: Unit) -> bool:
+    """Whether a unit is held under a lease that has expired."""
     return unit.holder is not None and has_passed(tx, unit.lease_until)
 
 

@@ -86,6 +86,7 @@ def read_job_events(connection: Connection, tenant: int, unit: int, after: Place
 
 
 def read_moves(connection: Connection, tenant: int, unit: int, after: Place, limit: int) -> Iterator[JobEvent]:
+    """Reads the transitions of a job behind a place."""
     version = after.number if after.kind == MOVE else VERSION_MAX
     given = {"unit": unit, "tenant": tenant, "at": after.at, "version": version, "limit": limit}
     for number, name, at, actor, correlation, cause, payload in connection.rows(MOVES, given):
@@ -96,6 +97,7 @@ def read_moves(connection: Connection, tenant: int, unit: int, after: Place, lim
 def read_compensation_events(
     connection: Connection, tenant: int, unit: int, after: Place, limit: int, correlation: str
 ) -> Iterator[JobEvent]:
+    """Reads the compensations of a job behind a place."""
     given = {"unit": unit, "tenant": tenant, "at": after.at, "id": first_note(after), "limit": limit + 1}
     for note, at, payload in connection.rows(UNDONE, given):
         place = Place(at, NOTE, 2 * note)
@@ -104,6 +106,7 @@ def read_compensation_events(
 
 
 def first_note(after: Place) -> int:
+    """Returns the note behind which to read."""
     return after.number // 2 if after.kind == NOTE else 0
 
 

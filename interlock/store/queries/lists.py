@@ -278,6 +278,7 @@ def read_unit_facts(connection: Connection, tenant: int, units: Sequence[int]) -
 
 
 def make_ref(row: Sequence[Any]) -> UnitRef:
+    """Makes the reference to a unit of a list."""
     unit, lifecycle, state, ended = row
     return UnitRef(unit, lifecycle, state, bool(ended))
 

@@ -198,6 +198,7 @@ def read_moves(connection: Connection, tenant: int) -> list[tuple[str, list[str]
 
 
 def decode_counts(rows: Iterable[Sequence[Any]]) -> list[tuple[str, list[str], int]]:
+    """Decodes counters as they are stored."""
     return [(name, msgspec.json.decode(labels), value) for name, labels, value in rows]
 
 
@@ -220,6 +221,7 @@ def add_event_counts(tx: UnitOfWork, command: CountEvents) -> bool:
 
 
 def add_metrics(tx: UnitOfWork, tenant: int, counts: Sequence[Count]) -> None:
+    """Adds to counters of a tenant."""
     if counts:
         tx.changes.count += 1
         tx.connection.many(ADD, [{"tenant": tenant, **msgspec.structs.asdict(count)} for count in counts])

@@ -61,6 +61,7 @@ def list_minutes(connection: Connection, tenant: int, sums: MinuteSums) -> tuple
 
 
 def read_labels(connection: Connection, tenant: int, span: int, metric: str, first: int, last: int) -> Labels:
+    """Reads which labels a metric has in each stretch of time."""
     given = {"tenant": tenant, "span": span, "metric": metric, "first": first, "last": last}
     labels: dict[tuple[int, str, int], list[str]] = {}
     for at, label in connection.rows(LABELS, given):

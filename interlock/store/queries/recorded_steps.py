@@ -109,6 +109,7 @@ def find_unwritten_digest(tx: UnitOfWork, step: Note) -> str | None:
 
 
 def measure_step(name: str, result: str) -> int:
+    """Returns how much of a page a step takes."""
     return len(name) + len(result) + DIGEST_SIZE
 
 

@@ -144,6 +144,7 @@ def read_newest_events(connection: Connection, unit: int, version: int) -> Itera
 
 
 def read_events_between(connection: Connection, units: Sequence[Unit]) -> Iterator[Event]:
+    """Reads the events of these units, of a long history page by page."""
     if len(units) > 1 or units[0].version <= EVENTS_PAGE:
         ends = {"first": units[0].id, "last": units[-1].id}
         yield from read_rows(connection, Event, "WHERE unit >= :first AND unit <= :last ORDER BY unit, version", **ends)

@@ -36,10 +36,12 @@ def count_waiting(connection: Connection, tenant: int) -> int:
 
 
 def is_held(unit: Unit) -> bool:
+    """Whether a worker holds a unit."""
     return unit.holder is not None
 
 
 def is_waiting(unit: Unit) -> bool:
+    """Whether a unit waits for a worker, a key or its time."""
     delayed = unit.wake_at is not None and unit.due_at is not None and unit.holder is None
     return unit.available_at is not None or unit.parked_on is not None or delayed
 

@@ -24,6 +24,7 @@ def build_updates(table: str, names: Names, rows: Iterable[tuple[Any, ...]]) -> 
 def build_statements(
     text: Callable[[str, Names, Places, int], str], table: str, names: Names, rows: Iterable[tuple[Any, ...]], key: int
 ) -> Iterator[tuple[str, list[Any]]]:
+    """Builds statements for these rows, in the sizes that are prepared."""
     columns, start = list(zip(*rows, strict=True)), 0
     while left := len(columns[key]) - start:
         size = next(size for size in SIZES if size <= left)
@@ -38,16 +39,19 @@ def build_statements(
 
 
 def are_alike(column: tuple[Any, ...]) -> bool:
+    """Whether all values of a column are the same."""
     return column[0] == column[-1] and column.count(column[0]) == len(column)
 
 
 @lru_cache(maxsize=512)
 def insert_text(table: str, names: Names, own: Places, size: int) -> str:
+    """Returns the text of an INSERT."""
     return f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values(names, own))} {source(own, size)}"
 
 
 @lru_cache(maxsize=512)
 def update_text(table: str, names: Names, own: Places, size: int) -> str:
+    """Returns the text of an UPDATE."""
     *sets, (key, value) = zip(names, values(names, own), strict=True)
     changes = ", ".join(f"{name} = {new}" for name, new in sets)
     # The plus keeps the planner from looking for what is given instead of for the row.
@@ -60,5 +64,6 @@ def values(names: Names, own: Places) -> list[str]:
 
 
 def source(own: Places, size: int) -> str:
+    """Returns the part of a statement that has the rows."""
     row = f"({', '.join('?' * len(own))})"
     return f"FROM (VALUES {', '.join([row] * size)}) AS given"

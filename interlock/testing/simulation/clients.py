@@ -39,7 +39,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import InterlockError, Unavailable, Unknown
 from interlock.testing.simulation.faulty_store import HURRY
-from interlock.testing.simulation.random_commands import Chance, held, make_decision
+from interlock.testing.simulation.random_commands import Chance, make_decision, make_lease_ref
 from interlock.testing.simulation.scenarios import PHASES, SECOND, lines, works
 from interlock.testing.simulation.virtual_loop import Process
 
@@ -176,6 +176,7 @@ def in_queue(command: Any, queue: str) -> Command[Any]:
 
 
 def with_queue(work: Work, queue: str) -> Work:
+    """Returns work in another queue."""
     return msgspec.structs.replace(work, queue=queue)
 
 
@@ -237,13 +238,13 @@ class Player(Client):
 
     async def endure(self) -> bool:
         for _ in range(8):
-            await self.ask(Heartbeat(held=(held(self.grant),)))
+            await self.ask(Heartbeat(held=(make_lease_ref(self.grant),)))
             await self.pause(0.5)
         return True
 
     def words(self) -> dict[str, Callable[[], Command[Any]]]:
         """What a raw worker may say."""
-        mine = (held(self.grant),) if hasattr(self, "grant") else ()
+        mine = (make_lease_ref(self.grant),) if hasattr(self, "grant") else ()
 
         def finish(**facts: Any) -> Callable[[], Command[Any]]:
             return lambda: Finish(outcomes=tuple(Outcome(held=work, **facts) for work in mine))
@@ -274,6 +275,7 @@ class Player(Client):
 
 
 def scale_us(time_us: int) -> int:
+    """Returns a time as much shorter as leases are, unless it is short anyway."""
     return time_us // HURRY if time_us >= LONG_US else time_us
 
 

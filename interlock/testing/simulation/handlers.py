@@ -82,7 +82,7 @@ def template() -> App:
     app.lifecycles = LIFECYCLES
     app.task(name="play")(play)
     for name in TASKS:
-        app.task(name=name)(as_told)
+        app.task(name=name)(succeed)
     return app
 
 
@@ -104,18 +104,21 @@ def make_list(number: float) -> list[list[Act]]:
     return [*lists[:-1], [("reject", 0.1)]] if number % 2 == 0 else lists
 
 
-async def as_told(ctx: Context) -> str:
+async def succeed(ctx: Context) -> str:
+    """Does what a plain job does: one effect, and success."""
     effect(ctx)
     return "done"
 
 
 def effect(ctx: Context) -> None:
+    """Writes to the sink outside, which refuses older tokens."""
     process = HERE.get()
     if isinstance(process, Hand):
         process.sink.write(ctx.unit, ctx.fence, process)
 
 
 async def perform(act: str, number: float, ctx: Context) -> None:
+    """Does one thing of those that a handler can do."""
     if act == "list":
         return
     if act == "sleep":
@@ -159,6 +162,7 @@ def end(act: str, number: float) -> NoReturn:
 
 
 async def try_step(ctx: Context) -> int:
+    """Does the work of a recorded step."""
     effect(ctx)
     return ctx.attempt
 

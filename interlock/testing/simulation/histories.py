@@ -134,6 +134,7 @@ def group_by_unit(history: Iterable[Op], steady: bool = True) -> dict[int, list[
 
 
 def list_answers(op: Op, invoked: int, returned: int) -> Iterator[tuple[int, Observation]]:
+    """Lists what an answer says of each unit."""
     if isinstance(op.answer, Standing):
         yield op.answer.unit, Observation(invoked, returned, "saw", op.answer.version, op.answer.state)
     elif isinstance(op.command, Claim):
@@ -149,6 +150,7 @@ def list_answers(op: Op, invoked: int, returned: int) -> Iterator[tuple[int, Obs
 def observe_status(
     command: Command[Any], held: LeaseRef, status: LeaseStatus, invoked: int, returned: int
 ) -> Observation | None:
+    """Returns what the status of a lease says of its unit; None if nothing."""
     if status.why in UNHEARD:
         return None
     if status.why == SUPERSEDED:
@@ -168,21 +170,22 @@ def end_of(command: Command[Any], held: LeaseRef) -> str:
 
 
 def list_leases(command: Any) -> tuple[LeaseRef, ...]:
+    """Lists the leases that a command names."""
     if isinstance(command, Finish):
         return tuple(outcome.held for outcome in command.outcomes)
     held: tuple[LeaseRef, ...] = command.held
     return held
 
 
-def broken_histories(history: list[Op], *, steady: bool = True) -> Iterator[str]:
+def find_broken_histories(history: list[Op], *, steady: bool = True) -> Iterator[str]:
     """What clients were told that cannot be true. A clock that is not steady may take an expiry back."""
     for unit, answers in sorted(group_by_unit(history, steady).items()):
         if not linearizable(answers):
             yield f"unit {unit}: what clients were told fits no order: {answers}"
-    yield from broken_keys(history)
+    yield from find_broken_keys(history)
 
 
-def broken_keys(history: list[Op]) -> Iterator[str]:
+def find_broken_keys(history: list[Op]) -> Iterator[str]:
     """A key makes one unit, and a request that is sent again is answered as before."""
     made: dict[tuple[int, str, str], int] = {}
     answered: dict[tuple[str, str], Any] = {}
@@ -200,6 +203,7 @@ def broken_keys(history: list[Op]) -> Iterator[str]:
 
 
 def find_duplicates(command: Submit, answer: list[Submitted], made: dict[tuple[int, str, str], int]) -> Iterator[str]:
+    """Finds keys under which more than one unit was made."""
     for work, submitted in zip(command.work, answer, strict=True):
         if work.key is not None and submitted.created and not submitted.replaced:
             first = made.setdefault((command.tenant, work.task, work.key), submitted.unit)

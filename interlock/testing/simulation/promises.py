@@ -72,6 +72,7 @@ def check_lost_workers(
 
 
 def check_row(was: Unit | None, unit: Unit, units: Mapping[int, Unit]) -> Iterator[str]:
+    """Checks a row that a commit wrote."""
     if unit.holder is not None and units[unit.holder].tenant != unit.tenant:
         yield "it is held by a worker of another tenant"
     if unit.available_at is not None and (unit.due_at or 0) > unit.available_at:
@@ -86,6 +87,7 @@ def check_row(was: Unit | None, unit: Unit, units: Mapping[int, Unit]) -> Iterat
 
 
 def check_event(lifecycles: Mapping[str, Lifecycle], was: Unit | None, unit: Unit, event: Event) -> Iterator[str]:
+    """Checks an event that a commit wrote."""
     lifecycle = lifecycles[event.lifecycle]
     if lifecycle.category(event.target) is Category.DEAD and event.target != event.source:
         yield from dead_letter(event)

@@ -175,11 +175,11 @@ class Chance:
         word = ROUTES[grant.task][self.gone.get(grant, 0)]
         self.gone[grant] = self.gone.get(grant, 0) + 1
         words: dict[str, Command[Any]] = {
-            "start": Start(held=(held(grant),)),
-            "beat": Heartbeat(held=(held(grant),)),
-            "finish": Finish(outcomes=(Outcome(held=held(grant)),)),
+            "start": Start(held=(make_lease_ref(grant),)),
+            "beat": Heartbeat(held=(make_lease_ref(grant),)),
+            "finish": Finish(outcomes=(Outcome(held=make_lease_ref(grant)),)),
         }
-        return words.get(word) or Enter(held=(held(grant),), phase=word)
+        return words.get(word) or Enter(held=(make_lease_ref(grant),), phase=word)
 
     def speak(self) -> Command[Any]:
         if not self.grants:
@@ -189,7 +189,7 @@ class Chance:
             return self.go_on(last)
         recent = self.grants[-self.random.choice((1, 1, 2, 12)) :]
         some = self.random.sample(recent, k=min(len(recent), self.random.choice((1, 1, 2))))
-        spoken = tuple(map(held, some))
+        spoken = tuple(map(make_lease_ref, some))
         ended = self.random.choice(("success", "success", "failure", "failure", "cancelled"))
         kind = "TransientError" if self.random.random() < 0.7 else "PermanentError"
         phases = PHASES.get(some[0].task, PHASES[""])
@@ -223,6 +223,6 @@ class Chance:
         ])  # fmt: skip
 
 
-def held(grant: LeaseGrant) -> LeaseRef:
+def make_lease_ref(grant: LeaseGrant) -> LeaseRef:
     """The reference to a lease that a message carries."""
     return LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease)

@@ -31,7 +31,7 @@ from interlock.testing.simulation.clients import (
     Timekeeper,
 )
 from interlock.testing.simulation.feed_reader import FeedReader
-from interlock.testing.simulation.histories import broken_histories
+from interlock.testing.simulation.histories import find_broken_histories
 from interlock.testing.simulation.net import Op
 from interlock.testing.simulation.record import RecordedStep
 from interlock.testing.simulation.scenarios import Move
@@ -89,7 +89,7 @@ def simulate(
         finally:
             units = sum(1 for unit in world.laws.units.values() if unit.lane)
             world.close()
-        world.violations += broken_histories(world.net.history, steady="clock" not in world.faults.on)
+        world.violations += find_broken_histories(world.net.history, steady="clock" not in world.faults.on)
         world.violations += [f"{error!r} was raised where nobody waits" for error in world.loop.broken]
     return Report(
         seed=seed, hash=world.sums.hexdigest(), kinds=tuple(sorted(world.faults.on)), commands=world.commands,

@@ -217,6 +217,7 @@ def works(words: list[str], queue: str) -> Iterator[Work]:
 
 
 def list_moves(lifecycles: Mapping[str, Lifecycle]) -> set[Move]:
+    """Lists every move of these lifecycles."""
     return {
         (lifecycle.name, source, trigger) for lifecycle in lifecycles.values() for source, trigger in lifecycle.moves
     }

@@ -63,6 +63,7 @@ def simplify_steps(steps: list[RecordedStep], wrong: str) -> Iterator[RecordedSt
 
 
 def replace_step(steps: list[RecordedStep], place: int, step: RecordedStep, wrong: str) -> list[RecordedStep]:
+    """Replaces a step, if the history fails in the same way with the other one."""
     tried = [*steps[:place], step, *steps[place + 1 :]]
     return tried if signature(replay_steps(tried).problems) == wrong else steps
 

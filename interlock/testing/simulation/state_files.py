@@ -157,6 +157,7 @@ def read_archived(world: "World", top: int) -> RestoreTree:
 
 
 def leave_one_out(dice: random.Random, acts: tuple[Act, ...]) -> tuple[Act, ...]:
+    """Leaves one act out."""
     place = dice.randrange(len(acts))
     return acts[:place] + acts[place + 1 :]
 
