@@ -12,6 +12,7 @@ import msgspec
 
 from interlock.client.agent_records import TranscriptEntryResponse, describe_entry, read_all_entries
 from interlock.client.agent_tools import describe_tool
+from interlock.client.arguments import refuse_numbers_without_value
 from interlock.client.async_pairs import Call, verb
 from interlock.client.blobs import unpack
 from interlock.client.budgets import RunBudget, check_budget, describe_caps, list_meters
@@ -37,13 +38,14 @@ from interlock.plugins.agents.contracts import (
 from interlock.plugins.agents.governance import RunDecision, read_decision
 from interlock.plugins.agents.options import CAP_MAX, JOB, NAME, RUN, AgentOptions, ContractTerms, check_agent
 from interlock.plugins.agents.queries import read_agent_steps, read_meters_of_run
-from interlock.store.queries.views import UnitSummary, View, children_of, view
+from interlock.store.queries.views import UnitSummary, View, children_of, last_event, view
 
 if TYPE_CHECKING:
     from interlock.client.app import App
 
 OPTIONS = ("key", "on_duplicate", "priority", "labels", "delay", "at", "correlation", "trace", "budget")  # of a submit
-OF_RUN = ("key", "on_duplicate", "labels", "correlation", "trace", "priority")  # fields of the job that the run has
+# Fields of the job that the run has. Its clocks are those of the run: they stand while it waits.
+OF_RUN = ("key", "on_duplicate", "labels", "correlation", "trace", "priority", "timeout_us", "queue_timeout_us")
 WORKER = "agent"  # the name of the first job in its run: under a key it is found again
 ENVIRONMENT = "INTERLOCK_AGENT_"  # how the variables begin that say what a program leaves out, as in …MODEL
 TEXTS, COUNTS = ("model", "version", "instructions"), ("corrections", "optimizations")  # of a contract
@@ -208,6 +210,8 @@ class AgentRun(Run):
             Unknown: no such step is recorded.
             InterlockError: a result is no JSON, or that of a later step.
         """
+        if not isinstance(replace or {}, Mapping):
+            raise InterlockError(f'replace = {replace!r:.80} is not allowed; allowed is one such as {{"plan": 1}}')
         texts = {name: encode_result(name, value) for name, value in (replace or {}).items()}
         command = Fork(
             tenant=self.app.tenant, unit=self.unit, at=at, replace=texts, actor=by, reason=reason, contract=contract
@@ -222,9 +226,16 @@ class AgentRun(Run):
         """
         job = self.read_job()
         if ended.outcome != Category.SUCCESS:
-            raise Failed(self.id, ended.state, (job.body.error if job else None) or "")
+            raise Failed(self.id, ended.state, (job.body.error if job else None) or self.describe_end(ended))
         result = job.body.result if job else None
         return None if result is None else msgspec.json.decode(unpack(self.app, result))
+
+    def describe_end(self, ended: UnitSummary) -> str:
+        """Says what ended it, if its job has no error: its clock, or somebody who stopped it."""
+        last = self.app.read(last_event, ended.unit)
+        if last is None:
+            return ""
+        return "its time was over" if last.trigger == "time_out" else f"{last.trigger} by {last.actor}: {last.reason}"
 
     def read_job(self) -> View | None:
         """Reads the job that works for it, or was the last to do so."""
@@ -239,6 +250,7 @@ def encode_result(name: str, value: Any) -> str:
         InterlockError: it is not allowed; the text says what is.
     """
     try:
+        refuse_numbers_without_value(value)
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise InterlockError(f"replace: the result of '{name}' is no JSON: {error}") from None

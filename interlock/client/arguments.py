@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, get_type_hints
 
 import msgspec
@@ -280,3 +281,14 @@ class RunArguments:
     def make_error(self, why: str) -> InterlockError:
         names = ", ".join(dict.fromkeys(str(parameter.name) for parameter in self.parameters))
         return InterlockError(f"{self.called}: {why}; it takes {names or 'no arguments'}")
+
+
+def refuse_numbers_without_value(value: Any) -> None:
+    """Raises ValueError for NaN and infinity, which JSON has not: an encoder makes null of them."""
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{value} is no number of JSON")
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        for part in value:
+            refuse_numbers_without_value(part)

@@ -130,6 +130,6 @@ def enter(tx: UnitOfWork, command: Enter) -> list[LeaseStatus]:
             raise NotWanted(f"'{command.phase}' is a verdict: checks or people give it, never the holder of the work")
         for guard in tx.hooks.phase_guards:
             guard(tx, run, command.phase)
-        advance(tx, run, command.phase, stamp)
+        advance(tx, run, command.phase, stamp, payload={"fence": unit.fence})  # so it is no verdict of somebody else
 
     return apply_each(tx, command, command.held, apply)

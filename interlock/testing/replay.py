@@ -35,7 +35,7 @@ from interlock.testing.worker import call_here
 from interlock.worker.context import JobContext
 from interlock.worker.effects import EffectRecorder
 from interlock.worker.steps import StepRecorder, Usage
-from interlock.worker.waiting import Steps
+from interlock.worker.waiting import Steps, encode_settled
 
 if TYPE_CHECKING:
     from interlock.client.agents import AgentRun
@@ -130,7 +130,7 @@ class ReplayContext(JobContext):
 
 
 def replay(app: App, source: "AgentRun | Cassette | Path | str") -> Any:
-    """Runs the handler of an agent on the record of a run, and returns what it returns.
+    """Runs the handler of an agent on the record of a run, and returns what it returns, as `run.wait()` does.
 
     Parameters:
         source: a run of this app, a file that `interlock agent capture` has written, or the id of a run.
@@ -160,9 +160,9 @@ def replay(app: App, source: "AgentRun | Cassette | Path | str") -> Any:
 
 
 def call_to_end(task: Any, arguments: dict[str, Any]) -> tuple[BaseException | None, Any]:
-    """What a handler raises, or else returns."""
+    """What a handler raises, or else returns, as it is kept: a child in it stands for what it came to."""
     try:
-        return None, call_here(task, arguments)
+        return None, msgspec.json.decode(encode_settled("the result", call_here(task, arguments)))
     except Exception as error:
         return error, None
 
@@ -242,8 +242,7 @@ def compare_end(cassette: Cassette, ended: BaseException | None, result: Any) ->
     if head.outcome == Category.SUCCESS:
         if ended is not None:
             return [f"it raised {ended!r}, and what was recorded succeeded"]
-        now = msgspec.json.decode(msgspec.json.encode(result))
-        return [] if now == head.result else [f"it returned {now!r}, and recorded is {head.result!r}"]
+        return [] if result == head.result else [f"it returned {result!r}, and recorded is {head.result!r}"]
     return [] if ended is not None else [f"it returned {result!r}, and what was recorded ended in {head.outcome}"]
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from interlock.client.exceptions import Await, NotDone, Reject
 from interlock.kernel.commands import EffectStatus, ReadSteps, Record, Work
-from interlock.worker.requests import describe_request, make_drift
+from interlock.worker.requests import check_record_name, describe_request, make_drift
 from interlock.worker.waiting import CHILD, Steps, await_steps, is_awaited, make_record, run_steps
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class EffectRecorder:
         return await await_steps(self.perform(name, call, check, of), self.context.calls)
 
     def perform(self, name: str, call: Callable[[], Any], check: Callable[[], Any] | None, of: Any) -> Steps[Any]:
+        check_record_name("an effect", name)
         sender, status, request = self.context.sender, self.known.get(name), describe_request(name, of, self.context)
         if request is not None and status is not None and status.of not in ("", request.digest):
             read = ReadSteps(tenant=self.context.tenant, held=self.context.held, name=name, effect=True)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.client.exceptions import Drift
+from interlock.core.validation import check_name
 from interlock.kernel.commands import AskedFor
-from interlock.kernel.errors import PermanentError
+from interlock.kernel.errors import InterlockError, PermanentError
 
 if TYPE_CHECKING:
     from interlock.worker.context import JobContext
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 ENCODE = msgspec.json.Encoder(order="sorted").encode
 TEXT_MAX = 16 * 1024  # characters of a request that are kept
 LINES_MAX = 40  # of a difference
+
+
+def check_record_name(what: str, name: Any) -> None:
+    """Raises PermanentError for what is no name: another attempt would not find what is recorded under it."""
+    try:
+        check_name(f"the name of {what}", name)
+    except InterlockError as wrong:
+        raise PermanentError(str(wrong)) from None
 
 
 def describe_request(name: str, of: Any, context: "JobContext") -> AskedFor | None:

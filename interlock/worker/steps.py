@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from interlock.client.arguments import refuse_numbers_without_value
 from interlock.client.exceptions import Await, Cancelled
 from interlock.kernel.budgets import check_unit_names, parse_amount
 from interlock.kernel.commands import AskedFor, KeptStep, ReadSteps, Record, StepsPage
 from interlock.kernel.errors import InterlockError, PermanentError, Stale
-from interlock.worker.requests import describe_request, make_drift
+from interlock.worker.requests import check_record_name, describe_request, make_drift
 from interlock.worker.waiting import Steps, await_steps, is_awaited, run_steps
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class StepRecorder:
 
     def perform(self, name: str, fn: Callable[[], Any], of: Any, usage: Usage, retry: int) -> Steps[Any]:
         """Raises PermanentError for a name that this attempt used before: a name stands for one step."""
+        check_record_name("a step", name)
         check_tries(name, retry)
         request = describe_request(name, of, self.context)
         if name in self.used:
@@ -153,7 +155,10 @@ def find_usage(name: str, usage: Usage, value: Any) -> dict[str, float] | None:
     Raises:
         PermanentError: it cannot be.
     """
-    used = usage(value) if callable(usage) else usage
+    try:
+        used = usage(value) if callable(usage) else usage
+    except Exception as error:
+        raise PermanentError(f"usage of '{name}' has raised: {error!r}; it gets the result of the step") from error
     if used is None:
         return None
     if not isinstance(used, Mapping):
@@ -174,7 +179,10 @@ def encode_step(name: str, value: Any) -> str:
         PermanentError: it is no JSON, such as an awaitable.
     """
     try:
-        return msgspec.json.encode(value).decode()
+        text = msgspec.json.encode(value).decode()
+        if "null" in text:
+            refuse_numbers_without_value(value)
+        return text
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         if isawaitable(value):
             if isinstance(value, Coroutine):

@@ -28,6 +28,7 @@ from interlock.kernel.errors import InterlockError, PermanentError, Stale
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.metrics import STALE
+from interlock.worker.requests import check_record_name
 
 if TYPE_CHECKING:
     from interlock.worker.context import JobContext
@@ -328,6 +329,7 @@ class Asker:
     def ask(self, questions: Mapping[str, Any], terms: dict[str, Any], title: str = "") -> Steps[dict[str, Any]]:
         """What was approved of each question, by name; `title` is what people see instead of the name of one."""
         for name, what in questions.items():
+            check_record_name("a question", name)
             if name not in self.context.children:
                 shown = self.context.clean(name, what)
                 yield self.context.sender, make_record(self.context, name, make_approval(title or name, shown, **terms))

@@ -8,6 +8,7 @@ import pytest
 
 from interlock.audit.laws import audit
 from interlock.client.app import App
+from interlock.plugins import STANDARD
 from interlock.testing import Stage
 from tests.server.house import House, housed
 from tests.store.databases import KINDS, declare, fresh_postgres
@@ -65,7 +66,7 @@ def lawful(request: pytest.FixtureRequest) -> Callable[[App], None]:
 
     def sound(app: App) -> None:
         there = request.getfixturevalue("house").app if app.engine.far else app
-        assert there.engine.read(lambda connection: list(audit(connection, app.lifecycles))) == []
+        assert there.engine.read(lambda connection: list(audit(connection, app.lifecycles, laws=STANDARD.laws))) == []
 
     return sound
 
@@ -87,4 +88,4 @@ def stage(url: str, request: pytest.FixtureRequest, interlock_app: Callable[...,
         made = interlock_app(url=url)
         yield made
     declare(made.engine.reader, 1)  # type: ignore[arg-type]
-    assert list(audit(made.engine.reader, made.app.lifecycles)) == []
+    assert list(audit(made.engine.reader, made.app.lifecycles, laws=STANDARD.laws)) == []

@@ -245,6 +245,100 @@ def test_forks_that_cannot_be_are_refused(stage: Stage) -> None:
         interlock.AgentRun(stage.app, job.unit).fork(at="one")
 
 
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("nothing", "the name of a step = '' is not allowed; allowed are 1 to 200 characters"),
+        ("number", "the name of a step = 3 is not allowed; allowed is text"),
+        ("nan", "the result of the step 'a' cannot be kept as JSON: nan is no number of JSON"),
+        ("infinite", "cannot be kept as JSON: inf is no number of JSON"),
+        ("usage", "usage of 'a' has raised: KeyError"),
+        ("question", "the name of a question = 3 is not allowed; allowed is text"),
+        ("effect", "the name of an effect = None is not allowed; allowed is text"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused_and_leaves_nothing(stage: Stage, word: str, why: str) -> None:
+    @stage.app.agent
+    async def odd(ctx: interlock.AgentContext) -> None:
+        match word:
+            case "nothing":
+                await ctx.step("", lambda: 1)
+            case "number":
+                await ctx.step(3, lambda: 1)  # type: ignore[arg-type]
+            case "nan":
+                await ctx.step("a", lambda: {"scores": [1.0, None, float("nan")]})
+            case "infinite":
+                await ctx.step("a", lambda: (float("inf"),))
+            case "usage":
+                await ctx.step("a", dict, usage=lambda answer: answer["usage"])
+            case "question":
+                await ctx.ask(3, 1)  # type: ignore[arg-type]
+            case "effect":
+                await ctx.effect(None, lambda: 1)  # type: ignore[arg-type]
+
+    run = odd.submit()
+    with pytest.raises(interlock.Failed, match=why):
+        run.wait()
+    assert (run.steps, "steps" in run.spent, stage.app.inbox()) == ({}, False, [])
+
+
+def test_a_step_may_be_nothing(stage: Stage) -> None:
+    @stage.app.agent
+    async def rest(ctx: interlock.AgentContext) -> list[Any]:
+        return [await ctx.step("a", lambda: None), await ctx.step("b", lambda: [None, "null", 1.5])]
+
+    assert rest.submit().wait() == [None, [None, "null", 1.5]]
+
+
+def test_resumes_and_forks_of_no_words_are_refused(stage: Stage) -> None:
+    @stage.app.agent
+    def fail(ctx: interlock.AgentContext) -> None:
+        ctx.step("one", lambda: 1)
+        raise interlock.PermanentError("no")
+
+    run = fail.submit()
+    stage.drain()
+    for terms, why in (
+        ({"by": None, "reason": "why"}, "a name is missing|Expected `str`, got `null`"),
+        ({"by": "ann", "reason": None}, "a reason is missing|Expected `str`, got `null`"),
+    ):
+        with pytest.raises(InterlockError, match=why):
+            run.resume(**terms)
+    with pytest.raises(InterlockError, match="replace = 3 is not allowed; allowed is one such as"):
+        run.fork(at="one", replace=3)  # type: ignore[arg-type]
+    with pytest.raises(InterlockError, match="the result of 'one' is no JSON: nan is no number"):
+        run.fork(at="one", replace={"one": float("nan")})
+    assert run.state == "failed"
+
+
+def test_a_run_has_the_time_that_its_agent_says(stage: Stage) -> None:
+    def define(name: str, **rules: Any) -> Any:
+        @stage.app.agent(name=name, **rules)
+        def work(ctx: interlock.AgentContext) -> str:
+            for number in range(12):
+                ctx.step(f"step {number}", lambda: 1)
+                stage.advance("10m")
+            return "done"
+
+        return work
+
+    for name, rules, minutes in (
+        ("hour", {}, 60),
+        ("short", {"timeout": "5m"}, 5),
+        ("capped", {"budget": interlock.budget(active="90m")}, 90),
+    ):
+        run = define(name, **rules).submit()
+        with pytest.raises(interlock.Failed) as failed:
+            run.wait()
+        assert abs(run.spent["active"] - 60 * minutes) < 10, name  # a worker hears of it at its next beat
+        assert ("BUDGET_EXHAUSTED active" if name == "capped" else "its time was over") in str(failed.value)
+    for name, rules in (("long", {"timeout": "3h"}), ("paid", {"budget": interlock.budget(active="3h")})):
+        assert define(name, **rules).submit().wait() == "done"
+    late = define("late", queue_timeout="1m", capabilities=["none"]).submit()
+    stage.advance("2m")
+    assert stage.transitions(late) == ["queued", "failed"]
+
+
 def test_an_agent_run_that_has_ended_is_done_again_from_the_beginning(stage: Stage) -> None:
     asked: list[str] = []
 

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 import interlock
+from interlock.audit.laws import audit
 from interlock.kernel.commands import Decide, Finish, LeaseRef, Outcome, Record
 from interlock.plugins.agents.transcripts import read_transcript
 from interlock.testing import Stage
+from tests.store.databases import declare
 
 
 def define_checks(stage: Stage, verdicts: list[str]) -> list[Any]:
@@ -79,6 +81,8 @@ def test_nobody_works_while_a_person_validates_and_a_lost_worker_changes_nothing
     assert job is not None
     assert (run.state, job.holder, stage.drain(), run.spent["active"] < 180) == ("validating", None, 0, True)
     stage.advance("3h")
+    declare(stage.engine.reader, 1)  # type: ignore[arg-type]
+    assert list(audit(stage.engine.reader, stage.app.lifecycles)) == []  # what is judged is a result as any other
     question.reject(by="ann", comment="it is red")
     assert stage.transitions(run)[-2:] == ["running", "correcting"]
     assert "it is CANCELED by ann: it is red" in str(stage.app.read(read_transcript, run.unit)[-1])

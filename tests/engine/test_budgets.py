@@ -82,6 +82,28 @@ def test_a_run_that_has_used_too_much_ends_with_the_step_and_goes_on_when_its_ca
     assert states(world, run) == ["complete"]
 
 
+def test_what_was_under_way_when_a_run_ended_is_kept_and_counted_also_once_it_is_resumed(world: World) -> None:
+    run, _ = start_run(world, {"tokens": {"hard": 10}})
+    worker = world.worker()
+    grant = begin(world, worker)
+    assert step(world, grant, "a", tokens=11).state == "failed"
+    resume(world, run, tokens=100)
+    for _ in range(2):  # the same message again is counted once
+        assert not step(world, grant, "b", tokens=3).accepted
+    again = begin(world, worker)
+    assert [name for name, _ in again.steps] == ["a", "b"]
+    for _ in range(2):
+        assert not step(world, grant, "c", tokens=5).accepted  # somebody may do it once more by now: it is counted only
+    assert (used(world, run), states(world, run)) == ({"tokens": 19, "steps": 2}, ["running"])
+    assert step(world, again, "c", tokens=5).accepted
+    assert used(world, run) == {"tokens": 24, "steps": 3}
+    assert not step(world, grant, "d", tokens=90).accepted  # it may be what ends the run again
+    assert states(world, run, again.unit) == ["failed", "failed"]
+    assert world.body(again.unit).error == "BUDGET_EXHAUSTED tokens 114 of 100"
+    assert not step(world, grant, "e", tokens=1).accepted
+    assert sorted(note.name for note in world.notes(again.unit, "step")) == ["a", "b", "c", "e"]
+
+
 def test_at_a_soft_cap_somebody_is_asked_and_yes_goes_on_and_no_fails(world: World) -> None:
     worker = world.worker()
     answers: list[tuple[dict[str, Any], list[str]]] = [

@@ -17,6 +17,7 @@ import msgspec
 
 from interlock.core.advance import Stamp, advance, change
 from interlock.core.notes import note
+from interlock.kernel.budgets import ACTIVE
 from interlock.kernel.commands import DefineContract, Planned, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id
@@ -46,6 +47,13 @@ from interlock.store.unit_of_work import UnitOfWork
 CONTRACT = "contract"  # the kind of note that says that a run has another contract from now on
 TERMS = ("corrections", "optimizations", "validation")  # of a contract, that a run has as options
 CHECKS = "checks"  # the option of work that says what checks it
+CLOCK_MAX_US = 10 * 365 * 86_400 * 1_000_000  # of a run that its budget ends
+
+
+class ToAgents(msgspec.Struct, frozen=True):
+    """What work says to this plugin, among its options."""
+
+    agents: AgentOptions = AgentOptions()
 
 
 # A run is made.
@@ -54,7 +62,7 @@ CHECKS = "checks"  # the option of work that says what checks it
 def prepare_agent_work(tx: UnitOfWork, work: Work, parent: Unit | None) -> Work:
     """Work as it is made: a run with its contract, its job for workers that have it, and the rest decides nothing."""
     if work.lifecycle == RUN:
-        return bind_contract(tx, work)
+        return bind_contract(tx, leave_clock_to_budget(work))
     if parent is None or parent.lifecycle != RUN:
         return work
     if work.lifecycle != JOB:  # approvals, helpers and whatever else is made below a run do not decide it
@@ -63,6 +71,15 @@ def prepare_agent_work(tx: UnitOfWork, work: Work, parent: Unit | None) -> Work:
     if terms is None:
         return work
     return msgspec.structs.replace(work, capabilities=(*work.capabilities, name_capability(terms.digest)))
+
+
+def leave_clock_to_budget(work: Work) -> Work:
+    """A run with a cap of active time, and without a time limit of its own, is ended by that cap and not by an hour."""
+    own = AgentOptions() if work.options is None else msgspec.json.decode(work.options, type=ToAgents).agents
+    active = (own.budget or {}).get(ACTIVE)
+    if work.timeout_us is not None or active is None or active.hard is None:
+        return work
+    return msgspec.structs.replace(work, timeout_us=CLOCK_MAX_US)
 
 
 def name_capability(digest: str) -> str:

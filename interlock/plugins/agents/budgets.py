@@ -36,6 +36,7 @@ from interlock.kernel.budgets import (
 )
 from interlock.kernel.commands import Command, LeaseRef, MeterStatus, Record, Work
 from interlock.kernel.errors import InterlockError, NotWanted
+from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
 from interlock.plugins.agents.options import JOB, RUN, options_of
@@ -45,6 +46,7 @@ from interlock.plugins.agents.queries import (
     count_steps,
     end_time,
     find_due,
+    find_last_job,
     read_meters,
     read_meters_of,
     set_caps,
@@ -54,6 +56,7 @@ from interlock.store.queries.for_verbs import has_note, load_open_children, read
 from interlock.store.unit_of_work import UnitOfWork
 
 STEP, USAGE, QUESTION = "step", "usage", "budget_question"  # kinds of notes
+LATE = "late_step"  # of a job: one that came when another job went on, which has it, or has it counted
 EXHAUSTED = "BUDGET_EXHAUSTED"
 STEP_MAX = 1024 * 1024  # characters of a result
 DEPTH_MAX = 5  # of runs below runs
@@ -188,21 +191,37 @@ def describe_over(meter: MeterStatus) -> str:
 
 
 def keep_late_step(tx: UnitOfWork, command: Command[object], ref: LeaseRef) -> None:
-    """What was under way when its run ended is kept and counted for a while, so that nobody pays for it again."""
+    """What was under way when its run ended is kept and counted for a while, so that nobody pays for it again.
+
+    If the run was resumed meanwhile, its newest job has the step, unless somebody holds that one: then the step may be
+    under way once more, and only what was used is counted.
+    """
     if not isinstance(command, Record) or command.kind not in (STEP, USAGE):
         return
     job = tx.rows.units.get(ref.unit)
-    run = None if job is None or job.outcome is None else find_run(tx, job)
-    if job is None or run is None or run.outcome is None or find_late_attempt(tx, ref) is None:
+    if job is None or job.outcome is None or job.parent is None or find_late_attempt(tx, ref) is None:
         return
-    place = (job.id, STEP) if command.kind == STEP else (run.id, USAGE)
-    if has_note(tx, *place, command.name):
+    load_open_children(tx, job.parent)  # children are locked before their parent
+    run, newest = find_run(tx, job), find_last_job(tx, job.parent)
+    if run is None or newest is None:
         return
     try:
         amounts = check_step(command)
     except NotWanted:
         return
-    keep_step(tx, job, run, command, amounts, fence=ref.fence)
+    if command.kind == STEP and any(has_note(tx, job.id, kind, command.name) for kind in (STEP, LATE)):
+        return
+    keeper = tx.unit(newest)
+    if keeper.id != job.id:
+        note(tx, job.id, LATE, "null", name=command.name, fence=ref.fence)
+    if command.kind == STEP and (is_held(tx, keeper) or has_note(tx, keeper.id, STEP, command.name)):
+        name = f"{command.name} late {format_id(job.lifecycle, job.id)}.{ref.fence}"
+        late = msgspec.structs.replace(command, kind=USAGE, name=name)
+    else:
+        late = command
+    if late.kind == USAGE and has_note(tx, run.id, USAGE, late.name):
+        return
+    keep_step(tx, keeper, run, late, amounts, fence=ref.fence)
 
 
 # Soft caps.

@@ -95,8 +95,8 @@ def refuse_nameless_resume(run: Unit, command: Decide) -> None:
     missing = [
         what
         for what, is_there in (
-            ("a name", command.actor.strip() not in ("", LOCAL)),
-            ("a reason", bool(command.reason.strip())),
+            ("a name", (command.actor or "").strip() not in ("", LOCAL)),
+            ("a reason", bool((command.reason or "").strip())),
         )
         if not is_there
     ]

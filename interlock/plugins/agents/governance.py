@@ -154,12 +154,12 @@ def is_understood(text: str, digest: str) -> bool:
 
 
 def find_validation(moves: Iterable[RunMove]) -> ValidationFact | None:
-    """The last word of a validator; one before a resume was about another result."""
+    """The last word of a validator; one before a resume was about another result, and a phase of the holder is none."""
     verdict: ValidationFact | None = None
     is_judged = False
     for move in moves:
         facts = msgspec.json.decode(move.payload or "null") or {}
-        if is_judged and move.trigger in VERDICTS:
+        if is_judged and move.trigger in VERDICTS and "fence" not in facts:
             word = facts.get("verdict") or (VALID if move.trigger in APPROVING else INVALID)
             verdict = ValidationFact(word, move.actor, move.version)
         elif move.trigger == "resume":

@@ -79,6 +79,6 @@ def record_phase(tx: UnitOfWork, unit: Unit, command: Record) -> bool:
     if run.state != states[trigger]:
         tx.lifecycle(run).move(run.state, trigger)  # before anything is counted
         count_phase(tx, run, trigger)
-        advance(tx, run, trigger, make_stamp(command))
+        advance(tx, run, trigger, make_stamp(command), payload={"fence": unit.fence})
     note(tx, unit.id, PHASE, "null", name=command.name, fence=unit.fence)
     return True

@@ -74,7 +74,7 @@ class AgentRunRequest(Strict, frozen=True, kw_only=True):
     trace: Short = ""
     queue: Name | None = None  # that of its agent, or else "default"
     attempts: Count | None = None
-    timeout_seconds: Seconds | None = None  # of one attempt
+    timeout_seconds: Seconds | None = None  # of the run, without its waits; by default an hour
     budget: Budget | None = None
     corrections: CapCount | None = None
     optimizations: CapCount | None = None
@@ -165,12 +165,11 @@ def make_works(body: AgentRunRequest) -> list[Work]:
     run = Work(
         task=body.agent, lifecycle=RUN, ref=RUN, input=given, key=body.key, priority=body.priority,
         labels=encode_json(body.labels), correlation=body.correlation, trace=body.trace,
-        options=encode_json({**(body.options or {}), NAME: own}),
+        options=encode_json({**(body.options or {}), NAME: own}), timeout_us=to_microseconds(body.timeout_seconds),
     )  # fmt: skip
     job = Work(
         task=body.agent, lifecycle=JOB, parent=RUN, step=WORKER, input=given, priority=body.priority,
         labels=run.labels, correlation=body.correlation, trace=body.trace, attempts=body.attempts,
-        timeout_us=to_microseconds(body.timeout_seconds),
     )  # fmt: skip
     if body.queue is not None:
         job = msgspec.structs.replace(job, queue=body.queue, explicit=("queue",))

@@ -79,9 +79,11 @@ def tell_run(connection: Connection, tenant: int, unit: int) -> Iterator[PlacedE
     below = read_work_below(connection, tenant, unit)
     steps = set[str]()
     for move in read_moves_of(connection, tenant, unit):
-        value = msgspec.json.decode(move.payload) or None
+        facts = msgspec.json.decode(move.payload) or {}
+        fence = facts.pop("fence", 0)  # of the lease under which its holder entered a phase
+        value = facts or None
         yield PlacedEntry(
-            TranscriptEntry(move.at, "moved", move.target, run, move.actor, reason=move.reason, value=value), move
+            TranscriptEntry(move.at, "moved", move.target, run, move.actor, fence, move.reason, value), move
         )
     for place, job in enumerate(work for work in below if work.lifecycle == JOB):
         of_job = read_notes_of(connection, tenant, job.id)

@@ -16,6 +16,7 @@ from interlock.core.advance import SIGNAL, Stamp, advance, change, make_stamp
 from interlock.core.cancel import make_standing
 from interlock.core.effective_policy import find_deadline
 from interlock.core.notes import note
+from interlock.core.outcomes import keep_result
 from interlock.kernel.blobs import parse_reference
 from interlock.kernel.commands import Decide, Outcome, Record, Standing
 from interlock.kernel.errors import InterlockError, NotWanted
@@ -64,9 +65,7 @@ def enter_validation(tx: UnitOfWork, job: Unit, command: Record) -> bool:
     if has_note(tx, job.id, ANSWER, command.name):
         return True
     if tx.lifecycle(run).category(run.state) != Category.GATE:
-        body = tx.body(run)
-        body.result = command.payload  # for its checks
-        tx.change(body)
+        keep_result(tx, run, command.payload)  # for its checks
         stop_clock(tx, run)
         advance(tx, run, "check", make_stamp(command))
     if not has_note(tx, job.id, REQUEST, command.name):
