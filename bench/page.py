@@ -9,10 +9,10 @@ what it may be at most.
 - the size of the files that pages load; and the processor time of the server and the size of the answer, for the
   overview, the list of jobs (also with a filter that fits nothing), the page of a job, and the page of the run, each
   asked for `LOOKS` times;
-- the processor time of the server with ten viewers who load the overview whenever they are told that something
-  happened, while something happens all the time, beside that without viewers; and with and without them that of a
-  request to the API, and of draining a job by claims of 100 in a process of its own;
-- the time from the answer to a submit until a page that is open has been told, and has the job.
+- the processor time of the server with ten viewers to whom the overview is sent while something happens all the time,
+  beside that without viewers; and with and without them that of a request to the API, and of draining a job by claims
+  of 100 in a process of its own;
+- the time from the answer to a submit until a page that is open has the job.
 """
 
 import http.client
@@ -70,32 +70,32 @@ class Browser:
         answer, _ = self.ask("POST", "/ui/login", f"key={key}")
         self.cookie = str(answer.getheader("Set-Cookie")).partition(";")[0]
 
-    def ask(
-        self, method: str, path: str, body: str = "", change: str = ""
-    ) -> tuple[http.client.HTTPResponse, bytes]:  # fmt: skip
+    def ask(self, method: str, path: str, body: str = "") -> tuple[http.client.HTTPResponse, bytes]:
         connection = http.client.HTTPConnection(self.place, timeout=60)
         headers = {"Cookie": self.cookie, "Content-Type": "application/x-www-form-urlencoded"}
-        headers |= {"Interlock-Change": change} if change else {}
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
         text = answer.read()
         connection.close()
         return answer, text
 
-    def get(self, path: str, change: str = "") -> bytes:
-        answer, text = self.ask("GET", path, change=change)
+    def get(self, path: str) -> bytes:
+        answer, text = self.ask("GET", path)
         assert answer.status == 200, (path, answer.status, text[:500])
         return text
 
-    def follow(self, seconds: float) -> Iterator[str]:
-        """Yields what it is told whenever something happened."""
+    def follow(self, page: str, seconds: float) -> Iterator[bytes]:
+        """Yields what an open page is sent whenever something happened."""
         connection = http.client.HTTPConnection(self.place, timeout=seconds)
-        connection.request("GET", "/ui/live", headers={"Cookie": self.cookie})
-        answer = connection.getresponse()
+        connection.request("GET", f"/ui/live?page={page}", headers={"Cookie": self.cookie})
+        answer, lines = connection.getresponse(), list[bytes]()
         with suppress(TimeoutError):
             while line := answer.fp.readline():
                 if line.startswith(b"data: "):
-                    yield line.removeprefix(b"data: ").decode().strip()
+                    lines.append(line)
+                elif line == b"\n" and lines:
+                    yield b"".join(lines)
+                    lines.clear()
         connection.close()
 
 
@@ -190,10 +190,9 @@ def measure_viewers(app: App, url: str, base: str, key: str, process: int, job: 
     over = threading.Event()
 
     def look(browser: Browser) -> None:
-        for change in browser.follow(30):
+        for _ in browser.follow("/", 30):
             if over.is_set():
                 return
-            browser.get("/ui/", change)
 
     idle, requested, drained = dict[int, float](), dict[int, float](), dict[int, float]()
     for viewers in (0, VIEWERS):
@@ -262,12 +261,11 @@ def measure_lag(app: App, base: str, key: str) -> None:
     begun = threading.Event()
 
     def look() -> None:
-        for change in browser.follow(30):
-            begun.set()
-            text = browser.get("/ui/jobs", change).decode()
+        for text in browser.follow("/jobs", 30):
             now = time.perf_counter()
+            begun.set()
             for job in list(sent):
-                if f">{job}<" in text:
+                if f">{job}<".encode() in text:
                     shown.setdefault(job, now)
             if len(shown) == SUBMITS:
                 return

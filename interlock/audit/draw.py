@@ -38,6 +38,15 @@ STYLE = """<style>
 </style>"""
 
 
+class Drawing(str):
+    """The text of an SVG, which a notebook shows as a drawing."""
+
+    __slots__ = ()
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+
 def make_tip(name: str) -> str:
     """The head of a line, by which `marker-end` knows it."""
     return (
@@ -49,7 +58,7 @@ def make_tip(name: str) -> str:
 def draw_lifecycle(
     lifecycle: Lifecycle, *, lit: str | None = None, taken: Mapping[tuple[str, str], int] | None = None,
     styled: bool = True, hints: bool = True,
-) -> str:  # fmt: skip
+) -> Drawing:  # fmt: skip
     """Draws a lifecycle.
 
     `lit` is the state in which something is now; `taken` are the transitions that it has made, with how often each.
@@ -72,7 +81,7 @@ def draw_lifecycle(
         marks = [state.category.value, *(["lit"] if name == lit else []), *(["passed"] if name in visited else [])]
         parts.append(draw_state(name, state.about, " ".join(marks), layout.boxes[name]))
     drawing = "\n".join([*parts, "</svg>"]) + "\n"
-    return drawing if hints else HINT.sub("", drawing)
+    return Drawing(drawing if hints else HINT.sub("", drawing))
 
 
 def lay_out_lifecycle(lifecycle: Lifecycle) -> Layout:

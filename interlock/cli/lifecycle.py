@@ -186,40 +186,36 @@ def write_docs(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Write one page per lifecycle: diagram, tables, owners, deadlines, events, extensions."""
+    """Write one page per lifecycle: drawing, diagrams, tables, owners, deadlines, events, extensions."""
     wanted = render.render_pages(find_lifecycles(files))
     if not files:
         wanted[Path(render.INDEX)] = render.render_index(shipped().values())
     drift = {page: reason for page, text in wanted.items() if (reason := describe_difference(out / page, text))}
-    strays = [] if files else [path for path in list_our_pages(out) if path.relative_to(out) not in wanted]
+    strays = [] if files else [path for path in list_our_files(out) if path.relative_to(out) not in wanted]
+    pages = [page for page in wanted if page.suffix == ".md"]  # each has a drawing beside it
     if check_only:
         findings = [*drift.values(), *(f"{path}: there is no such lifecycle" for path in strays)]
-        print_findings(findings, f"{format_count(len(wanted), 'page')} in {out} checked", json)
+        print_findings(findings, f"{format_count(len(pages), 'page')} in {out} checked", json)
         return
     write_pages(out, {page: wanted[page] for page in drift}, strays)
     if json:
         written, removed = [str(page) for page in drift], [str(path) for path in strays]
-        print_json(
-            {"folder": str(out), "pages": [str(page) for page in wanted], "written": written, "removed": removed}
-        )
+        print_json({"folder": str(out), "pages": [str(page) for page in pages], "written": written, "removed": removed})
     else:
-        print_line(f"{format_count(len(wanted), 'page')} in {out}, {len(drift)} of them changed")
+        changed = sum(page in drift or page.with_suffix(".svg") in drift for page in pages)
+        print_line(f"{format_count(len(pages), 'page')} in {out}, {changed} of them changed")
         for path in strays:
             print_line(f"{path}: removed, there is no such lifecycle")
 
 
-def list_our_pages(out: Path) -> list[Path]:
-    """Return the pages in a folder that `docs` has written; it leaves others alone."""
-    pages = sorted(out.glob("*.md"))
-    return [path for path in pages if render.MARK in path.read_text(encoding="utf-8", errors="replace")]
+def list_our_files(out: Path) -> list[Path]:
+    """Return the pages and drawings in a folder that `docs` has written; it leaves others alone."""
+    files = sorted([*out.glob("*.md"), *out.glob("*.svg")])
+    return [path for path in files if render.MARK in path.read_text(encoding="utf-8", errors="replace")]
 
 
 def write_pages(out: Path, texts: dict[Path, str], strays: list[Path]) -> None:
-    """Write the pages of lifecycles, and remove those of lifecycles that are gone.
-
-    Refuse to overwrite a page that we did not write.
-    """
-    ours = list_our_pages(out)
+    ours = list_our_files(out)
     for page in texts:
         if (out / page).exists() and out / page not in ours:
             raise Unknown(f"'{out / page}' was not drawn by us and is not overwritten; move it, or say --out")

@@ -206,7 +206,7 @@ def describe_job(
         "has_correlation": detail["correlation"] not in find_own_numbers(detail),
         "has_ended": detail["outcome"] is not None, "quarters": QUARTERS,
         "made_by": past[0].actor if past[0].version == 1 else "",
-        "live": "" if detail["outcome"] is not None or slider.name in request.query else f"?run={detail['id']}",
+        "live": detail["outcome"] is None and slider.name not in request.query, "run": detail["id"],
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import msgspec
 from litestar import Response
@@ -21,7 +21,7 @@ from litestar.datastructures import Cookie
 from interlock.dashboard.menu_counts import MenuCounts
 from interlock.dashboard.render import add_templates, render
 from interlock.dashboard.sessions import COOKIE, LASTS_SECONDS, Session, Sessions
-from interlock.dashboard.sharing import CHANGE_HEADER, SharedAnswers
+from interlock.dashboard.sharing import SharedAnswers
 from interlock.kernel.api_keys import allows
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Contended, InterlockError, TooSlow, Unavailable
@@ -317,10 +317,7 @@ class Site:
             if session is None:
                 response = self.lead_to_sign_in(http_request)
             else:
-                change = http_request.headers.get(CHANGE_HEADER, "") if page.live else ""
-                response = await self.show(
-                    page, session, dict(http_request.path_params), read_pairs(http_request), change=change
-                )
+                response = await self.show(page, session, dict(http_request.path_params), read_pairs(http_request))
         except Exception as error:
             response = self.show_error(error, session)
             if isinstance(error, (Contended, Unavailable)):
@@ -329,36 +326,74 @@ class Site:
 
     async def show(
         self, page: WebPage, session: Session, path: Mapping[str, str], pairs: Sequence[tuple[str, str]],
-        refusal: ApiError | None = None, change: str = "",
+        refusal: ApiError | None = None,
     ) -> Response[Any]:  # fmt: skip
-        """Shows a page, above which stands why something was refused, if something was.
-
-        `change`: the change that the page was told of; then the answer may be one that others get too.
-        """
-        if page.scope is not None:
-            require_scope(session.caller, page.scope)
-        parameters = {name: str(value) for name, value in path.items()}
-        request = PageRequest(self, session, page.path, parameters, pairs)
-        make = partial(self.make_text, page, request, str(refusal) if refusal else "")
-        looked_at = (session.caller, page.path, tuple(parameters.items()), tuple(pairs))
+        """Shows a page, above which stands why something was refused, if something was."""
+        request = self.make_request(page, session, path, pairs)
         try:
-            text = await (self.shared.share(change, looked_at, make) if change else make())
+            text = await self.make_text(page, request, str(refusal) if refusal else "")
         except MovedPage as moved:
             return redirect(f"{self.prefix}{UI}{moved.path}")
         if not page.template:
             return Response(text, media_type="text/plain")
-        text = text.replace(self.token_place, session.make_form_token()).replace(self.key_place, secrets.token_hex(16))
-        return Response(text, media_type="text/html", status_code=refusal.status if refusal else 200)
+        status = refusal.status if refusal else 200
+        return Response(self.fill_places(text, session), media_type="text/html", status_code=status)
 
-    async def make_text(self, page: WebPage, request: PageRequest, refusal: str) -> str:
+    async def show_change(
+        self, page: WebPage, session: Session, path: Mapping[str, str], pairs: Sequence[tuple[str, str]], instant: int
+    ) -> str:
+        """Returns a page as it is after an instant; who looks at the same page with the same key shares it."""
+        request = self.make_request(page, session, path, pairs)
+        looked_at = (session.caller, page.path, tuple(request.path.items()), tuple(pairs))
+        text = await self.shared.share(instant, looked_at, partial(self.make_text, page, request))
+        return self.fill_places(text, session)
+
+    def make_request(
+        self, page: WebPage, session: Session, path: Mapping[str, str], pairs: Sequence[tuple[str, str]]
+    ) -> PageRequest:
+        """Returns a request to a page.
+
+        Raises:
+            ApiError: the key lacks its scope.
+        """
+        if page.scope is not None:
+            require_scope(session.caller, page.scope)
+        return PageRequest(self, session, page.path, {name: str(value) for name, value in path.items()}, pairs)
+
+    def fill_places(self, text: str, session: Session) -> str:
+        """Returns a page with the token of its session, and with a key for its forms."""
+        return text.replace(self.token_place, session.make_form_token()).replace(
+            self.key_place, secrets.token_hex(16)
+        )  # fmt: skip
+
+    def find_page(self, path: str) -> tuple[WebPage, dict[str, str]]:
+        """Returns the page at a path below /ui, and the parameters in it.
+
+        Raises:
+            ApiError: there is none.
+        """
+        parts = path.split("/")
+        for page in sorted(self.pages.values(), key=lambda page: page.path.count("{")):
+            names = page.path.split("/")
+            if len(names) == len(parts) and all(
+                name == part or (name[:1] == "{" and part) for name, part in zip(names, parts, strict=True)
+            ):
+                given = zip(names, parts, strict=True)
+                return page, {name[1:-1]: unquote(part) for name, part in given if name[:1] == "{"}
+        raise ApiError(404, "there is no such page")
+
+    async def make_text(self, page: WebPage, request: PageRequest, refusal: str = "") -> str:
         """Makes the text of a page, with places for the token and the key of its forms."""
         # What happens from here on is told to the page by its stream, also before that is open.
         cursor = await request.read(read_cursor) if page.scope else ""
         gathered, counts = await asyncio.gather(page.call(request), self.counts.find(request))
         if not page.template:
             return str(gathered["text"])
-        shown = {"live": "?" if page.live else "", "slow": request.slow, "cursor": cursor, **gathered}
+        shown = {"live": page.live, "run": "", "slow": request.slow, **gathered}
         shown |= {"refusal": refusal, "query": request.query, "pairs": request.pairs}
+        if shown["live"]:
+            own = fill(page.path, request.path) + (f"?{urlencode(request.pairs)}" if request.pairs else "")
+            shown["live"] = urlencode({"page": own, "after": cursor, **({"run": shown["run"]} if shown["run"] else {})})
         known = self.describe(request.session, page) | {"form_token": self.token_place, "form_key": self.key_place}
         return render(page.template, **{**known, "counts": counts}, **shown)
 
@@ -468,7 +503,15 @@ def redirect(place: str) -> Response[Any]:
 
 def read_pairs(http_request: HttpRequest) -> list[tuple[str, str]]:
     """Returns the query of a request without empty fields, which forms send for what was left open."""
-    text = http_request.scope["query_string"].decode("ascii", "replace")
+    return parse_pairs(http_request.scope["query_string"].decode("ascii", "replace"))
+
+
+def parse_pairs(text: str) -> list[tuple[str, str]]:
+    """Returns a query as pairs, without empty fields.
+
+    Raises:
+        ApiError: it cannot be read.
+    """
     try:
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=100)
     except ValueError:

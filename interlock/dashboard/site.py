@@ -34,6 +34,7 @@ from interlock.dashboard.pages import (
     WebPage,
     finish,
     make_page_error,
+    parse_pairs,
     read_form,
     read_pairs,
     redirect,
@@ -88,6 +89,7 @@ OF_JOB = {
 }  # fmt: skip
 AGAIN = ("requeue", "rerun")
 DECIDE = ("word", "comment")
+PARTS = ("title", "nav", "main")  # elements of a page that change while it is open
 ACTIONS = (
     *(
         Action(
@@ -174,17 +176,22 @@ async def send_file(http_request: HttpRequest) -> Response[Any]:
 
 
 async def stream_changes(site: Site, http_request: HttpRequest) -> Response[Any]:
-    """Tells a page when something has happened, at most about once a second; the page then loads itself anew."""
+    """Sends a page anew when something has happened, at most about once a second, until it tells of what has ended."""
     began, session = loop_time(), None
     try:
         site.check_place(http_request)
         session = await site.find_session(http_request)
         if session is None:
             raise ApiError(401, "the session has ended; sign in again")
-        request = PageRequest(site, session, "/live", {}, read_pairs(http_request))
+        query = dict(read_pairs(http_request))
+        path, _, text = query.pop("page", "/").partition("?")
+        page, parameters = site.find_page(path)
+        show = partial(site.show_change, page, session, parameters, parse_pairs(text))
+        request = site.make_request(page, session, parameters, ())
         request.check_access = partial(check_session, site, http_request)  # type: ignore[method-assign]
-        pieces = await request.open_stream("/v1/events", list({"after": "now", **request.query}.items()))
-        response: Response[Any] = Stream(tell_changes(pieces, site.shared), media_type="text/event-stream")
+        after = http_request.headers.get("last-event-id", "") or query.pop("after", "now")
+        pieces = await request.open_stream("/v1/events", list({**query, "after": after}.items()))
+        response: Response[Any] = Stream(send_changes(pieces, show, site.shared), media_type="text/event-stream")
         response.headers["X-Accel-Buffering"] = "no"
     except Exception as error:
         response = site.show_error(error, session)
@@ -201,13 +208,27 @@ async def check_session(site: Site, http_request: HttpRequest) -> Any:
         raise ApiError(401, "the session is over")
 
 
-async def tell_changes(pieces: AsyncIterator[bytes], shared: SharedAnswers) -> AsyncIterator[bytes]:
-    """Sends one word for all events that come together, at an instant that all who look have in common."""
+async def send_changes(
+    pieces: AsyncIterator[bytes], show: Callable[[int], Awaitable[str]], shared: SharedAnswers
+) -> AsyncIterator[bytes]:
+    """Sends the page once for all events that come together, at an instant that all who look have in common."""
     async for piece in pieces:
-        if b"event: " in piece:
-            yield f"event: change\ndata: {await shared.wait_for_instant()}\n\n".encode()
-        else:
+        if b"event: " not in piece:
             yield b": still here\n\n"
+            continue
+        try:
+            text = cut_parts(await show(await shared.wait_for_instant()))
+        except Exception:
+            text = ""  # then the page asks for itself, and is told what is wrong
+        cursor, data = piece.rpartition(b"id: ")[2].strip().decode(), text.replace("\n", "\ndata: ")
+        yield f"id: {cursor}\nevent: change\ndata: {data}\n\n".encode()
+        if text and "data-live=" not in text.partition("<main")[2].partition(">")[0]:
+            return
+
+
+def cut_parts(text: str) -> str:
+    """Returns what differs from one answer to the next: the title, the menu and the page itself."""
+    return "\n".join(text[text.index(f"<{tag}") :].partition(f"</{tag}>")[0] + f"</{tag}>" for tag in PARTS)
 
 
 # Signing in and out.

@@ -208,6 +208,28 @@ def test_docs_writes_only_what_changed(tmp_path: Path, interlock: Run) -> None:
     assert len(told["pages"]) == 14
 
 
+def test_docs_draws_every_lifecycle_beside_its_page(tmp_path: Path, interlock: Run) -> None:
+    interlock("lifecycle", "docs", cwd=tmp_path)
+    folder = tmp_path / "docs" / "lifecycles"
+    assert len(list(folder.glob("*.svg"))) == 13
+    assert "](job.svg)" in (folder / "job.md").read_text(encoding="utf-8")
+    drawing = (folder / "job.svg").read_text(encoding="utf-8")
+    assert "".join(drawing.split("<!-- Drawn by `interlock lifecycle docs` -->\n")) == draw_lifecycle(shipped()["job"])
+    (folder / "job.svg").write_text(drawing.replace("queued", "idle"), encoding="utf-8")
+    (folder / "gone.svg").write_text(drawing, encoding="utf-8")
+    (folder / "mine.svg").write_text("<svg/>", encoding="utf-8")
+    checked = interlock("lifecycle", "docs", "--check", cwd=tmp_path)
+    assert checked.returncode == 1
+    assert "job.svg: differs from its lifecycle" in checked.stdout
+    assert "gone.svg: there is no such lifecycle" in checked.stdout
+    told = interlock("lifecycle", "docs", cwd=tmp_path).stdout
+    assert (
+        told
+        == "14 pages in docs/lifecycles, 1 of them changed\ndocs/lifecycles/gone.svg: removed, there is no such lifecycle\n"
+    )
+    assert (folder / "mine.svg").exists()
+
+
 def test_version_and_help(interlock: Run) -> None:
     told = subprocess.run([COMMAND, "--version"], capture_output=True, text=True, check=True)
     assert told.stdout.startswith("interlock 0.")

@@ -24,8 +24,7 @@ def test_every_page_fits_and_the_browser_has_nothing_to_complain(site: Site, wid
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         assert page.locator("main h1").count() == 1, path
         assert page.evaluate(CUT_OFF) == [], path
-        if width > 390:  # the same elements, wherever they stand
-            findings[path] = list_findings(page)
+        findings[path] = list_findings(page)
     assert not any(findings.values()), findings
 
 

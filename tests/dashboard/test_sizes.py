@@ -13,6 +13,7 @@ from tests.dashboard.visitor import Visitor
 from tests.server.stage import Stage
 
 PAGE_MOST, FILES_MOST = 60 * 1024, 70 * 1024  # bytes
+LINES_MOST = 150  # of our own scripts
 MANY = 60
 LONG = "it broke, and tells of it at length: " * 12
 INPUT = json.dumps({f"field {number}": "words " * 6 for number in range(60)})
@@ -57,6 +58,8 @@ def test_every_page_keeps_to_its_size(visitor: Visitor, stage: Stage) -> None:
 def test_the_files_that_pages_load_are_small() -> None:
     files = [path for path in (Path(site.__file__).parent / "static").iterdir() if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= FILES_MOST
+    scripts = [path.read_text(encoding="utf-8").splitlines() for path in files if path.suffix == ".js"]
+    assert sum(map(len, scripts)) <= LINES_MOST
 
 
 def test_a_tab_goes_on_where_its_page_ends(visitor: Visitor, stage: Stage) -> None:

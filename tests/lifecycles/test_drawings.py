@@ -163,6 +163,12 @@ def test_a_drawing_is_xml_and_has_no_style_of_its_own_on_a_page(styled: bool) ->
         assert not re.search(r"\bstyle=|<script|javascript:", text)
 
 
+def test_a_notebook_shows_the_drawing() -> None:
+    drawing = draw_lifecycle(shipped()["job"], lit="running")
+    assert drawing._repr_svg_() == drawing
+    assert drawing.startswith("<svg ")
+
+
 def test_what_a_file_says_is_text_in_its_drawing() -> None:
     hostile = "<script>alert(1)</script> \u202e\x07 & 'x'"
     states = {"a": State(name="a", category=Category.READY, about=hostile), "b": State(name="b", category=ENDS[0])}

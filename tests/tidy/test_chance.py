@@ -42,7 +42,7 @@ ADAPTERS = {
     "dashboard/sessions.py": ({"time", "secrets"}, "how long a session lasts, and its nonce"),
     "dashboard/pages.py": ({"secrets"}, "the name under which a form is sent once"),
     "dashboard/render.py": ({"now"}, "how long ago something was"),
-    "dashboard/sharing.py": ({"sleep", "secrets"}, "pages are told at common instants, and a name of this server"),
+    "dashboard/sharing.py": ({"sleep"}, "pages are made at common instants"),
     "worker/waiting.py": ({"sleep"}, "it lets other coroutines run; no time passes"),
     "worker/ci_attempt.py": ({"time"}, "it waits for the word of the engine that its time is over"),
     "worker/ci_planning.py": ({"time"}, "a result that is older than seven days does not count"),

@@ -1,8 +1,9 @@
-"""Render the page of a lifecycle: Mermaid diagram and tables, from the data that runs."""
+"""Render the page of a lifecycle: drawing, Mermaid diagrams and tables, from the data that runs."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from interlock.audit.draw import draw_lifecycle
 from interlock.kernel.durations import format_us
 from interlock.kernel.guards import GUARDS
 from interlock.kernel.lifecycle import Lifecycle, Move, State
@@ -68,6 +69,7 @@ def render_page(lifecycle: Lifecycle) -> str:
         f"# {lifecycle.name}",
         f"<!-- {MARK}: edit {lifecycle.name}.toml, not this page. -->",
         " ".join(filter(None, (lifecycle.about, origin))),
+        f"![{lifecycle.name}, from birth to its ends]({lifecycle.name}.svg)",
         render_section(lifecycle),
         "## States",
         render_table(
@@ -220,8 +222,8 @@ def render_index(lifecycles: Iterable[Lifecycle]) -> str:
                 "A lifecycle is a closed table of states and moves. The engine, the database, the command line, the "
                 "checkers and these pages all read the same files: what is not listed is refused.",
                 render_table(("Document", "Lifecycle", "What it is"), rows),
-                "Every page has the machine as its document defines it, then every move with who may fire it, and "
-                "apart from these the extensions, each with its reason. A mark such as (A2-1) is a row of "
+                "Every page has the drawing, the machine as its document defines it, then every move with who may fire "
+                "it, and apart from these the extensions, each with its reason. A mark such as (A2-1) is a row of "
                 "[the resolutions](../documents/resolutions.md). How to write one: "
                 "[a lifecycle of your own](../lifecycle-files.md).",
             ]
@@ -230,9 +232,16 @@ def render_index(lifecycles: Iterable[Lifecycle]) -> str:
     )
 
 
+def render_drawing(lifecycle: Lifecycle) -> str:
+    """The whole machine as an SVG, marked as ours."""
+    head, _, rest = draw_lifecycle(lifecycle).partition("\n")
+    return f"{head}\n<!-- {MARK} -->\n{rest}"
+
+
 def render_pages(lifecycles: Sequence[Lifecycle]) -> dict[Path, str]:
-    """One page a lifecycle, by file name."""
-    return {Path(f"{lifecycle.name}.md"): render_page(lifecycle) for lifecycle in lifecycles}
+    """One page a lifecycle and its drawing, by file name."""
+    texts = {Path(f"{lifecycle.name}.md"): render_page(lifecycle) for lifecycle in lifecycles}
+    return texts | {Path(f"{lifecycle.name}.svg"): render_drawing(lifecycle) for lifecycle in lifecycles}
 
 
 def render_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,14 +1,12 @@
 // Keys, choosing, saved views, the slider and the theme. Every page works without this file.
-const find = id => document.getElementById(id);
-const theme = find("theme"), root = document.documentElement;
+const find = id => document.getElementById(id), theme = find("theme"), root = document.documentElement;
 root.dataset.theme = localStorage.getItem("theme") || "";
 theme?.addEventListener("click", () => {
   const now = root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  root.dataset.theme = now === "dark" ? "light" : "dark";
-  localStorage.setItem("theme", root.dataset.theme);
+  localStorage.setItem("theme", root.dataset.theme = now === "dark" ? "light" : "dark");
 });
 const places = { o: "", j: "jobs", r: "runs", i: "inbox", d: "dead-letters", n: "start", q: "queues", w: "workers", s: "schedules", l: "lifecycles" };
-let going = false;
+let going = false; // g was the key before
 document.addEventListener("keydown", event => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), textarea, select")) return;
   if (going && event.key in places) location.href = document.querySelector("a.brand").href + places[event.key];
@@ -21,8 +19,7 @@ document.addEventListener("keydown", event => {
 // Rows of a list: j and k move, x chooses, enter opens. How many are chosen is said above them.
 const boxes = () => [...document.querySelectorAll("table.rows input[name=id]")];
 function moveInRows(key) {
-  const links = [...document.querySelectorAll("table.rows a.id, table.move a.id")];
-  const at = links.indexOf(document.activeElement);
+  const links = [...document.querySelectorAll("table.rows a.id")], at = links.indexOf(document.activeElement);
   if (key !== "x") links[Math.max(0, Math.min(links.length - 1, at + (key === "j" ? 1 : -1)))]?.focus();
   else if (at >= 0) boxes()[at]?.click();
 }
@@ -41,47 +38,36 @@ document.addEventListener("change", event => {
 
 // Views that were saved: a name and a URL, in this browser alone.
 const views = find("views");
-function make(tag, text, facts = {}, act = null) {
-  const made = Object.assign(document.createElement(tag), { textContent: text }, facts);
-  if (act) made.addEventListener("click", act);
-  return made;
-}
+const make = (tag, text, facts = {}) => Object.assign(document.createElement(tag), { textContent: text, ...facts });
 function showViews() {
   const key = `views ${views.dataset.views}`, saved = JSON.parse(localStorage.getItem(key) || "{}");
   const keep = () => { localStorage.setItem(key, JSON.stringify(saved)); showViews(); };
   views.replaceChildren(...Object.keys(saved).map(name => {
-    const chip = make("span", "", { className: "chip" });
-    const away = make("button", "×", { type: "button", className: "quiet", ariaLabel: `Forget the view ${name}` }, () => { delete saved[name]; keep(); });
-    chip.append(make("a", name, { href: saved[name].startsWith("?") ? saved[name] : "?" }), away);
+    const chip = make("span", "", { className: "chip" }), onclick = () => { delete saved[name]; keep(); };
+    chip.append(make("a", name, { href: saved[name].startsWith("?") ? saved[name] : "?" }));
+    chip.append(make("button", "×", { type: "button", className: "quiet", ariaLabel: `Forget the view ${name}`, onclick }));
     return chip;
   }));
-  find("save").replaceChildren(make("button", "Save view…", { type: "button" }, () => {
-    const name = prompt("Name of this view");
-    if (name) { saved[name] = location.search || "?"; keep(); }
-  }));
+  const save = () => { const name = prompt("Name of this view"); if (name) { saved[name] = location.search || "?"; keep(); } };
+  find("save").replaceChildren(make("button", "Save view…", { type: "button", onclick: save }));
   views.hidden = find("save").hidden = false;
 }
 if (views) showViews();
 const copy = (button, text) => navigator.clipboard.writeText(text).then(() => { button.textContent = "Copied"; });
-for (const text of document.querySelectorAll("pre.copy")) {
-  text.before(make("button", "Copy", { type: "button" }, event => copy(event.target, text.textContent)));
-}
-
+for (const text of document.querySelectorAll("pre.copy"))
+  text.before(make("button", "Copy", { type: "button", onclick: event => copy(event.target, text.textContent) }));
+document.addEventListener("click", event => {
+  if (event.target.dataset.copy) copy(event.target, find(`${event.target.dataset.copy}-value`).textContent);
+});
 // What only works with this file is hidden without it.
 function prepare() {
   for (const hidden of document.querySelectorAll("[data-copy], #page, #theme")) hidden.hidden = false;
   countChosen();
 }
-document.addEventListener("click", event => {
-  if (event.target.dataset.copy) copy(event.target, find(`${event.target.dataset.copy}-value`).textContent);
-});
 // How long ago something was goes on while nothing else happens.
-const sizes = [[864e5, "d"], [36e5, "h"], [6e4, "m"], [1e3, "s"]];
-setInterval(() => {
-  for (const time of document.querySelectorAll("time[datetime]")) {
-    const ms = Date.now() - Date.parse(time.dateTime), [size, unit] = sizes.find(([each]) => Math.abs(ms) >= each) || [0, ""];
-    const length = size && `${Math.floor(Math.abs(ms) / size)}${unit}`;
-    time.textContent = !length ? "now" : ms > 0 ? `${length} ago` : `in ${length}`;
-  }
-}, 10_000);
+setInterval(() => document.querySelectorAll("time[datetime]").forEach(time => {
+  const ms = Date.now() - Date.parse(time.dateTime), sizes = [[864e5, "d"], [36e5, "h"], [6e4, "m"], [1e3, "s"]];
+  const [size, unit] = sizes.find(([each]) => Math.abs(ms) >= each) || [], length = `${Math.floor(Math.abs(ms) / size)}${unit}`;
+  time.textContent = !size ? "now" : ms > 0 ? `${length} ago` : `in ${length}`;
+}), 10_000);
 prepare();
