@@ -132,7 +132,7 @@ def test_a_users_own_file_goes_the_same_way(parcel: Path, tmp_path: Path, interl
     drawn = (tmp_path / "pages" / "parcel.md").read_text(encoding="utf-8")
     assert drawn == render_page(parse(PARCEL, "parcel.toml"))
     assert interlock("lifecycle", "docs", parcel, "--out", tmp_path / "pages", "--check").returncode == 0
-    assert [path.name for path in (tmp_path / "pages").iterdir()] == ["parcel.md"]
+    assert sorted(path.name for path in (tmp_path / "pages").iterdir()) == ["parcel.md", "parcel.svg"]
 
 
 def test_a_broken_file_is_reported_with_its_name(parcel: Path, interlock: Run) -> None:
