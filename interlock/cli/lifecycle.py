@@ -215,6 +215,10 @@ def list_our_files(out: Path) -> list[Path]:
 
 
 def write_pages(out: Path, texts: dict[Path, str], strays: list[Path]) -> None:
+    """Write the pages and drawings of lifecycles, and remove those of lifecycles that are gone.
+
+    Refuse to overwrite a file that we did not write.
+    """
     ours = list_our_files(out)
     for page in texts:
         if (out / page).exists() and out / page not in ours:
