@@ -4,7 +4,7 @@ import msgspec
 
 
 class BulkGroupResponse(msgspec.Struct, kw_only=True):
-    """Some of what a filter means, alike in all that is said here; of errors, the first line."""
+    """Jobs of a preview with the same task, queue, state, reason and error (its first line), and the oldest of them."""
 
     task: str
     queue: str
@@ -19,7 +19,7 @@ class BulkGroupResponse(msgspec.Struct, kw_only=True):
 
 
 class LeftOutResponse(msgspec.Struct):
-    """How many are left out and why; null if they were not counted, and with `more`, there are more than that."""
+    """How many jobs are left out, and why; null if they were not counted. With `more`, there are more than that."""
 
     why: str
     count: int | None
@@ -27,7 +27,7 @@ class LeftOutResponse(msgspec.Struct):
 
 
 class BulkResponse(msgspec.Struct):
-    """What is meant by an action on many jobs, and what became of it."""
+    """The preview of an action on many jobs, or its result."""
 
     count: int
     more: bool
@@ -40,18 +40,20 @@ class BulkResponse(msgspec.Struct):
 
 
 class BulkCancelResponse(BulkResponse):
-    """Which jobs are meant, and what became of them.
+    """The preview of a bulk cancel, or its result.
 
-    Without a `confirm`: `count` jobs would be asked to stop, or more than that; send `confirm` back within ten
-    minutes. `groups` are the hundred largest groups of them, and `left_out` is what fits and is left alone. With it:
-    `done` of them were, `units` are the first thousand of those, and `refused` could not be.
+    Without `confirm` in the request: `count` jobs match, or more if `more` is true. Send `confirm` back within ten
+    minutes to cancel them. `groups` are the hundred largest groups of them; `left_out` are jobs that match and are left
+    alone. With `confirm`: `done` jobs were cancelled or asked to stop, `units` are the first thousand of them, and
+    `refused` could not be cancelled.
     """
 
 
 class BulkRequeueResponse(BulkResponse):
-    """What is meant, and what became of it.
+    """The preview of a bulk requeue, or its result.
 
-    Without a `confirm`: `count` letters would be done again, or more than that; send `confirm` back within ten minutes.
-    `groups` are the hundred largest groups of them, and `left_out` is what fits and is left alone. With it: `done` of
-    them were, `units` are the first thousand new ones, and `refused` could not be.
+    Without `confirm` in the request: `count` dead letters match, or more if `more` is true. Send `confirm` back within
+    ten minutes to requeue them. `groups` are the hundred largest groups of them; `left_out` are jobs that match and are
+    left alone. With `confirm`: `done` were requeued, `units` are the first thousand new jobs, and `refused` could not
+    be requeued.
     """

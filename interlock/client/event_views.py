@@ -12,7 +12,7 @@ from interlock.store.queries.feed import FeedEvent, FeedPage
 
 
 class FeedEventResponse(EventResponse, kw_only=True):
-    """One event of the feed: also where it stands in it, and what is known of its job, run or step."""
+    """One event of the feed, with its cursor and facts about its job, run or step."""
 
     cursor: str
     lifecycle: str
@@ -25,8 +25,8 @@ class FeedEventResponse(EventResponse, kw_only=True):
 class FeedResponse(msgspec.Struct):
     """A page of the feed, the oldest event first. `next` is the `after` of the next page, also at the end.
 
-    `more` says that there are further events already. A page may be short, or empty, all the same: a filter that fits
-    few is answered in parts.
+    `more` says that there are further events already. A page may be short, or empty, all the same: a filter that
+    matches few is answered in parts.
     """
 
     events: list[FeedEventResponse]

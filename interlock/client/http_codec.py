@@ -119,7 +119,7 @@ def decode_command(message: msgspec.Struct) -> Command[Any]:
 
 
 class CommandError(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a command was not carried out: the name of the error's class, its text, and of a refused move its parts."""
+    """Why a command was refused: the class of the error, its text, and the details of a refused transition."""
 
     name: str
     text: str
@@ -170,7 +170,7 @@ def decode_error(sent: CommandError) -> InterlockError:
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """What was wrong; `details` has what helps to do better: state, legal_next, needs."""
+    """The error; `details` has facts that help to correct the request: state, legal_next, needs."""
 
     code: str
     message: str
@@ -178,6 +178,6 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):
-    """Every response that is no success."""
+    """The body of every response that is an error."""
 
     error: ErrorBody

@@ -10,7 +10,7 @@ from interlock.kernel.parameters import Parameter
 
 
 class JobResponse(msgspec.Struct, kw_only=True):
-    """A job, as lists tell it."""
+    """A job, as it is in lists."""
 
     id: str
     task: str
@@ -51,7 +51,10 @@ class LeaseResponse(msgspec.Struct):
 
 
 class NeedResponse(msgspec.Struct):
-    """A job that must succeed, or only end, before; its state may be "yet to come"."""
+    """A job that must succeed, or only end, before this one can start.
+
+    One that is not there yet has the state "yet to come".
+    """
 
     id: str
     state: str
@@ -60,7 +63,7 @@ class NeedResponse(msgspec.Struct):
 
 
 class TracebackResponse(msgspec.Struct):
-    """The traceback of a failed attempt: of a long one, the head and the tail."""
+    """The traceback of a failed attempt; of a long one, the head and the tail."""
 
     attempt: int
     at: str
@@ -68,7 +71,7 @@ class TracebackResponse(msgspec.Struct):
 
 
 class JobDetailResponse(JobResponse, kw_only=True):
-    """A job with all that is known of it."""
+    """A job with all its fields."""
 
     available_at: str | None
     due_at: str | None
@@ -98,7 +101,7 @@ class JobDetailResponse(JobResponse, kw_only=True):
 
 
 class DeadLetterResponse(JobResponse, kw_only=True):
-    """A dead letter, with what was told of its end; `again` says that it was done again.
+    """A dead letter with the reason; `again` says that it was requeued.
 
     `traceback` is the head and the tail of that of the last attempt; the job itself has all of them.
     """
@@ -116,9 +119,9 @@ class DeadLetterResponse(JobResponse, kw_only=True):
 
 
 class DeadLettersResponse(msgspec.Struct):
-    """A page of dead letters, the last one first; `next` is where to go on, null at the end.
+    """A page of dead letters, the newest first; `next` is where the next page begins, null at the end.
 
-    A page may be short, or empty, and have a `next` all the same: a filter that fits few is answered in parts.
+    A page may be short, or empty, and still have a `next`: a filter that matches few is answered in parts.
     """
 
     dead_letters: list[DeadLetterResponse] = msgspec.field(name="letters")
@@ -126,7 +129,7 @@ class DeadLettersResponse(msgspec.Struct):
 
 
 class EventResponse(msgspec.Struct, kw_only=True, rename={"source": "from", "target": "to"}):
-    """One transition of a job as it happened; `unit` and `version` are its identity."""
+    """One transition of a job; `unit` and `version` identify it."""
 
     unit: str
     version: int
@@ -172,7 +175,7 @@ class TreeNodeResponse(msgspec.Struct, kw_only=True):
 
 
 class StepResponse(TreeNodeResponse, kw_only=True):
-    """One job, run or step of a tree, with what came of it."""
+    """One job, run or step of a tree, with its outcome."""
 
     attempts: int
     next_run_at: str | None
@@ -191,8 +194,8 @@ class CountResponse(msgspec.Struct):
 class JobsResponse(msgspec.Struct):
     """A page of jobs, the newest first; `next` is where the next page begins, null at the end.
 
-    A page may be short, or empty, and have a `next` all the same: a filter that fits few is answered in parts, and
-    `looked_until` says when the last job was made that was looked at.
+    A page may be short, or empty, and still have a `next`: a filter that matches few is answered in parts.
+    `looked_until` is the creation time of the last job that was looked at.
     """
 
     jobs: list[JobResponse]
@@ -223,7 +226,7 @@ class SubmitResponse(msgspec.Struct):
 
 
 class SubmitManyResponse(msgspec.Struct):
-    """What became of each piece of work, in the same order."""
+    """The result of each submit, in the same order."""
 
     jobs: list[SubmitResponse]
 
@@ -236,7 +239,7 @@ class EventsResponse(msgspec.Struct):
 
 
 class StepsResponse(msgspec.Struct):
-    """All below a run, a parent before its children; `cut` says that there are more."""
+    """Everything below a run, a parent before its children; `cut` says that there is more."""
 
     steps: list[StepResponse]
     cut: bool
@@ -263,7 +266,7 @@ class CostResponse(msgspec.Struct):
 
 
 class ActionResponse(msgspec.Struct):
-    """Where a job stands after an order, and whether the order changed anything."""
+    """The state of a job after a request, and whether the request changed anything."""
 
     id: str
     state: str
@@ -275,14 +278,14 @@ class ActionResponse(msgspec.Struct):
 
 
 class ClockResponse(msgspec.Struct):
-    """An instant at which time will look at the job."""
+    """A time at which something happens to the job by itself."""
 
     at: str
     what: str
 
 
 class NextMoveResponse(msgspec.Struct):
-    """A move that the lifecycle lists here."""
+    """A transition that the lifecycle lists in this state."""
 
     trigger: str
     target: str
@@ -293,7 +296,7 @@ class NextMoveResponse(msgspec.Struct):
 
 
 class WhyResponse(msgspec.Struct):
-    """Why a job is where it is, what keeps it, and what may move it on."""
+    """Why a job is in its state, what it waits for, and what would move it on."""
 
     unit: str
     state: str
@@ -440,7 +443,7 @@ class SchedulesResponse(msgspec.Struct):
 
 
 class ScheduleActionResponse(msgspec.Struct):
-    """Where a schedule stands after an order, and whether the order changed anything."""
+    """The state of a schedule after a request, and whether the request changed anything."""
 
     name: str
     changed: bool
@@ -499,7 +502,7 @@ class MoveResponse(msgspec.Struct, rename={"source": "from", "target": "to"}):
 
 
 class LifecycleResponse(msgspec.Struct):
-    """A lifecycle as data: its states, and every hop between them."""
+    """A lifecycle as data: its states, and every single transition between them."""
 
     name: str
     document: str
@@ -511,7 +514,10 @@ class LifecycleResponse(msgspec.Struct):
 
 
 class JobEventResponse(msgspec.Struct, kw_only=True):
-    """One event of a job in document 002's shape; beats, renewals and compensations move nothing: version 0."""
+    """One event of a job in document 002's shape.
+
+    Heartbeats, renewals and compensations are no transitions: their version is 0.
+    """
 
     id: str
     job_id: str
@@ -556,7 +562,7 @@ class KeysResponse(msgspec.Struct):
 
 
 class KeySecretResponse(msgspec.Struct):
-    """A key with its secret, which nobody will be told again."""
+    """A key with its secret, which is shown only now."""
 
     id: str
     name: str
@@ -567,7 +573,7 @@ class KeySecretResponse(msgspec.Struct):
 
 
 class KeyRevokedResponse(msgspec.Struct):
-    """A key that is void, and whether it was made so now."""
+    """A revoked key, and whether this request revoked it."""
 
     id: str
     revoked: bool
@@ -575,7 +581,7 @@ class KeyRevokedResponse(msgspec.Struct):
 
 
 class TenantResponse(msgspec.Struct):
-    """A tenant: how much of its work is held and waits, how much may, and how often it may ask; null is no limit."""
+    """A tenant: how many of its jobs are held and wait, and its limits; null is no limit."""
 
     tenant: int
     name: str

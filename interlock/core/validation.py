@@ -131,7 +131,7 @@ def check_work(lifecycles: Mapping[str, Lifecycle], work: Work, hooks: Hooks) ->
         raise Unknown(f"there is no lifecycle '{work.lifecycle}'; there are {', '.join(lifecycles)}")
     lifecycle = lifecycles[work.lifecycle]
     if lifecycle.birth.trigger != "submit":
-        raise InterlockError(f"a {work.lifecycle} is not submitted")
+        raise InterlockError(f"a {work.lifecycle} cannot be submitted")
     check_name("task", work.task)
     check_name("queue", work.queue)
     if work.key is not None:

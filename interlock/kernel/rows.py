@@ -16,7 +16,7 @@ class Row(msgspec.Struct, gc=False):
 
 
 class Unit(Row):
-    """A piece of work: the hot row that verbs read and write."""
+    """A unit: the row that verbs read and write most."""
 
     table = "unit"
     apart = 4  # they are columns of its lease and of its last act
@@ -72,7 +72,7 @@ class Unit(Row):
 
 
 class Body(Row):
-    """The rest of a unit: written at its birth and at its end."""
+    """The rest of a unit, written when it is made and when it ends."""
 
     table = "body"
     unit: int
@@ -219,7 +219,7 @@ class NamedPlace(Row):
 
 
 class Note(Row):
-    """Something remembered that moves nothing."""
+    """A record that moves nothing: a heartbeat, progress, a vote, a step's result."""
 
     table = "note"
     id: int
@@ -234,7 +234,7 @@ class Note(Row):
 
 
 class WorkerRow(Row):
-    """What a worker is beside its unit row."""
+    """The row of a worker beside its unit: what it can do and what it holds."""
 
     table = "worker"
     unit: int
@@ -328,7 +328,7 @@ class Token(Row):
 
 
 class Schedule(Row):
-    """What makes a unit at each of its instants."""
+    """A schedule: what makes a unit at each of its times."""
 
     table = "schedule"
     tenant: int

@@ -77,7 +77,7 @@ async def check_ready(request: Request) -> responses.HealthResponse:
         write_log(logging.WARNING, f"not ready: {error}", request=request.request_id)
         raise ApiError(503, "not ready: the database does not answer", headers=RETRY_SOON) from None
     if not current:
-        raise ApiError(503, "not ready: the database has not the schema of this program", headers=RETRY_SOON)
+        raise ApiError(503, "not ready: the schema of the database is not that of this program", headers=RETRY_SOON)
     return responses.HealthResponse("ok")
 
 

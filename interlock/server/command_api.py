@@ -30,7 +30,7 @@ UNKNOWN_END = (
 
 
 class CommandResponse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What result of one command: its answer, or why it was not carried out."""
+    """The result of one command: its answer, or why it was refused."""
 
     answer: Any = None
     refused: http_codec.CommandError | None = None
@@ -38,7 +38,7 @@ class CommandResponse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CommandsResponse(msgspec.Struct, frozen=True):
-    """What result of each command, in the same order."""
+    """The result of each command, in the same order."""
 
     answers: list[CommandResponse]
 

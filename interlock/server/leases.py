@@ -32,14 +32,14 @@ LEASE_MAX = 200  # characters
 
 
 class LeaseRequest(Strict, frozen=True, kw_only=True):
-    """The lease under which a holder speaks, as the claim gave it."""
+    """The lease of the message, as the claim returned it."""
 
     fence: Annotated[int, Meta(ge=0, le=UNIT_MAX)]
     lease: Annotated[str, Meta(min_length=1, max_length=LEASE_MAX)]
 
 
 class FinishRequest(LeaseRequest, frozen=True, kw_only=True):
-    """How the holder's work ended."""
+    """How the job ended."""
 
     ended: Literal[ENDS] = "success"  # type: ignore[valid-type]
     result: Any = None
@@ -52,9 +52,9 @@ class FinishRequest(LeaseRequest, frozen=True, kw_only=True):
 
 
 class ReleaseRequest(LeaseRequest, frozen=True, kw_only=True):
-    """The job is given back; with `snooze_seconds` to be called later, with `signal` once that is there.
+    """The job is given back: to run again now, after `snooze_seconds`, or when the `signal` has come.
 
-    `signals` are several, of which any will do.
+    `signals` names several, of which any one is enough.
     """
 
     snooze_seconds: Seconds | None = None
@@ -64,7 +64,10 @@ class ReleaseRequest(LeaseRequest, frozen=True, kw_only=True):
 
 
 class LeaseMessageResponse(msgspec.Struct):
-    """A message that was accepted: where the job stands, whether its holder is asked to stop, and until when it is."""
+    """The message was accepted.
+
+    The state of the job, whether its handler is asked to stop, and when its lease expires.
+    """
 
     id: str
     state: str

@@ -15,19 +15,19 @@ from interlock.server.errors import CODES
 from interlock.server.operations import JSON, Operation, run_lifecycles
 from interlock.server.request_schemas import LIFECYCLES
 
-ABOUT = "Durable work on explicit state machines. Fields may be added to answers, and none is taken away."
+ABOUT = "Durable work on explicit state machines. Fields may be added to responses; none is removed."
 REF = "#/components/schemas/{name}"
 STATUS_DESCRIPTIONS = {
-    400: "Something in the request is wrong; the message says what, and what is allowed.",
-    401: "No key was shown, or one that is not valid.",
+    400: "The request is wrong; the message says what is wrong, and what is allowed.",
+    401: "No API key, or one that is not valid.",
     403: "The key lacks the scope, or the person has no vote.",
-    404: "There is nothing under this id, as far as this key can see.",
-    409: "The state of things does not allow it; details say what it does allow.",
+    404: "There is nothing with this id in the tenant of the key.",
+    409: "The present state does not allow this; `details` say what it allows.",
     413: "The body is larger than is allowed: 1 MiB, but for a blob.",
-    415: "The body is no JSON.",
+    415: "The body is not JSON.",
     416: "There are no bytes in this range.",
-    429: "A limit of the tenant is reached; ask again later.",
-    503: "The database does not answer; ask again.",
+    429: "A limit is reached; try again later.",
+    503: "The database does not answer; try again.",
 }
 # Schemas whose `state` or `status` is not a state of a lifecycle.
 OTHER_STATES = tuple(
@@ -38,7 +38,7 @@ EVENT_ID_DESCRIPTION = "With `Accept: text/event-stream`: the id of the last eve
 RANGE = {"type": "string", "pattern": "^bytes=([0-9]{1,15}-[0-9]{0,15}|-[0-9]{1,15})$"}
 RANGE_DESCRIPTION = "Which bytes: `bytes=0-99`, `bytes=100-` or `bytes=-100`."
 KEY_SHAPE = {"type": "string", "pattern": "^[ -~]{1,200}$"}
-KEY_DESCRIPTION = "The same request under the same key is carried out once and answered again; another one is refused."
+KEY_DESCRIPTION = "The same request with the same key is carried out once; another request with that key is refused."
 
 
 def build_openapi(operations: Sequence[Operation], lifecycles: Mapping[str, Lifecycle]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def describe_responses(operation: Operation, of: Mapping[Any, Any]) -> dict[str,
         done["content"] = {media: {"schema": BYTES}}
     described: dict[str, Any] = {str(status): done for status in (operation.status, *operation.other_statuses)}
     if 204 in operation.other_statuses:
-        described["204"] = {"description": "Everything was seen, and it has ended: ask no more."}
+        described["204"] = {"description": "The job has ended, and all its events were sent."}
     for status in list_error_statuses(operation):
         content = {JSON: {"schema": of[ErrorResponse]}}
         described[str(status)] = {

@@ -54,7 +54,7 @@ class LimitRequest(Strict, frozen=True, kw_only=True):
 
 
 class RateRequest(Strict, frozen=True, kw_only=True):
-    """At most `n` jobs that name `key` begin in any stretch of time of that length."""
+    """At most `n` jobs that name `key` start in any period of `per_seconds`."""
 
     key: Name
     n: Count
@@ -62,7 +62,10 @@ class RateRequest(Strict, frozen=True, kw_only=True):
 
 
 class ResourceRequest(Strict, frozen=True, kw_only=True):
-    """What it needs while it runs: exclusively, shared, `n` of the `of` that there are, or `n` in a stretch of time."""
+    """A resource that the job needs while it runs.
+
+    Alone (`exclusive`), `shared`, `n` of `of` (`counted`), or `n` starts per `per_seconds` (`rated`).
+    """
 
     name: Name
     mode: Literal["exclusive", "shared", "counted", "rated"] = "exclusive"
@@ -72,7 +75,10 @@ class ResourceRequest(Strict, frozen=True, kw_only=True):
 
 
 class WorkRequest(Strict, frozen=True, kw_only=True):
-    """One unit to be made; what is not said is as the stored rules of its task say, or else its lifecycle."""
+    """Work to submit.
+
+    Fields that are left out are as the stored rules of its task say, or else as its lifecycle says.
+    """
 
     task: Name
     input: Any = None
@@ -127,24 +133,24 @@ class WorkRequest(Strict, frozen=True, kw_only=True):
 
 
 class JobRequest(WorkRequest, frozen=True, kw_only=True):
-    """A job, or work of another lifecycle; `parent` and `after` are ids."""
+    """A job, or work of another lifecycle. `parent` and `after` are ids."""
 
     lifecycle: Annotated[Name, SUBMITTED] = "job"
     parent: Name | None = None
 
 
 class JobBatchRequest(Strict, frozen=True, kw_only=True):
-    """Several jobs, all of them or none, in any order.
+    """Several jobs, in any order: all of them are submitted, or none.
 
-    `needs` are `ref`s of this request or, if `parent` is an id, names of its children, also of those that are yet to
-    come; `after` are ids of jobs that are there; `parent` is a `ref` or an id.
+    `needs` are `ref`s of this request; if `parent` is an id, they are names of its children, also of children that are
+    added later. `after` are ids of existing jobs; `parent` is a `ref` or an id.
     """
 
     jobs: Annotated[tuple[JobRequest, ...], Meta(min_length=1, max_length=MANY)]
 
 
 class CancelRequest(Strict, frozen=True, kw_only=True):
-    """Softly, so that its holder may end well, or hard."""
+    """By default the handler is asked to stop; with `hard` it is stopped immediately."""
 
     hard: bool = False
     reason: Text = ""
@@ -157,7 +163,7 @@ class ReasonRequest(Strict, frozen=True, kw_only=True):
 
 
 class RerunRequest(ReasonRequest, frozen=True, kw_only=True):
-    """What of a run is done again: all, from a step (of a workstream: a task) on, or what has not succeeded."""
+    """What to rerun: the whole run, from a step (of a workstream: a task) on, or only what has not succeeded."""
 
     step: Name | None = None
     from_task: Name | None = None  # the same as `step`
@@ -165,13 +171,16 @@ class RerunRequest(ReasonRequest, frozen=True, kw_only=True):
 
 
 class KeyExpiryRequest(Strict, frozen=True, kw_only=True):
-    """For how long a key is good from now on; unsaid, for ever, or as long as before."""
+    """For how long the key is valid from now on.
+
+    Without it a new key never expires, and a rotated key keeps its time.
+    """
 
     expires_seconds: Seconds | None = None
 
 
 class KeyRequest(KeyExpiryRequest, frozen=True, kw_only=True):
-    """A key: whose it is or what for, what its holder is, and what it allows; no more than the one that asks."""
+    """A key to create: its name, its roles and its scopes, at most those of the key that asks."""
 
     name: Name
     roles: Annotated[tuple[Role, ...], Meta(max_length=50)] = ()
@@ -179,7 +188,7 @@ class KeyRequest(KeyExpiryRequest, frozen=True, kw_only=True):
 
 
 class JobFilterRequest(Strict, frozen=True, kw_only=True):
-    """Which jobs are meant; what is not said does not matter."""
+    """A filter of jobs: a job must match all fields that are given."""
 
     state: tuple[Name, ...] = ()
     status: tuple[Name, ...] = ()  # the same as `state`
@@ -196,7 +205,7 @@ class JobFilterRequest(Strict, frozen=True, kw_only=True):
 
 
 class JobsQuery(JobFilterRequest, frozen=True, kw_only=True):
-    """Which jobs are meant, which page of them, and whether they are to be counted."""
+    """A filter of jobs, a page of them, and whether to count them."""
 
     count: bool = False
     limit: Page = 50
@@ -204,9 +213,9 @@ class JobsQuery(JobFilterRequest, frozen=True, kw_only=True):
 
 
 class BulkJobsRequest(Strict, frozen=True, kw_only=True):
-    """Which jobs are meant: by `ids`, or by a `filter`; an empty one needs `every`. Without `confirm` nothing is done.
+    """Jobs to act on: by `ids`, by a `filter`, or all of them (`every`). Without `confirm` they are only counted.
 
-    With `unchanged`, nothing is done either if one of those that were counted is not meant any more.
+    With `unchanged`, nothing is done if one of the counted jobs does not match any more.
     """
 
     filter: JobFilterRequest
@@ -218,13 +227,13 @@ class BulkJobsRequest(Strict, frozen=True, kw_only=True):
 
 
 class BulkCancelRequest(BulkJobsRequest, frozen=True, kw_only=True):
-    """Which jobs are to stop, softly or hard."""
+    """Jobs to cancel; by default their handlers are asked to stop, with `hard` they are stopped immediately."""
 
     hard: bool = False
 
 
 class DeadLetterFilter(Strict, frozen=True, kw_only=True):
-    """Which dead letters are meant; `since` is when they died at the earliest."""
+    """A filter of dead letters; `since` is when they became dead letters at the earliest."""
 
     lifecycle: Name | None = None
     task: Name | None = None
@@ -236,14 +245,14 @@ class DeadLetterFilter(Strict, frozen=True, kw_only=True):
 
 
 class DeadLettersQuery(DeadLetterFilter, frozen=True, kw_only=True):
-    """Which dead letters, and which page of them."""
+    """A filter of dead letters, and a page of them."""
 
     limit: Page = 50
     after: Id | None = None
 
 
 class BulkRequeueRequest(Strict, frozen=True, kw_only=True):
-    """What is to be done to all dead letters that `filter` means; without `confirm` nothing is done yet."""
+    """Dead letters to requeue, by a filter. Without `confirm` they are only counted."""
 
     filter: DeadLetterFilter
     confirm: Annotated[str, Meta(max_length=500, pattern=TOKEN)] | None = None
@@ -251,7 +260,7 @@ class BulkRequeueRequest(Strict, frozen=True, kw_only=True):
 
 
 class EventsQuery(Strict, frozen=True, kw_only=True):
-    """Events behind the version `after`; of a job in document 002's `shape` too, behind the `cursor` of a page."""
+    """Events after the version `after`; for a job in document 002's `shape`, after the `cursor` of a page."""
 
     after: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     limit: Page = 50
@@ -260,7 +269,7 @@ class EventsQuery(Strict, frozen=True, kw_only=True):
 
 
 class WorkersQuery(Strict, frozen=True, kw_only=True):
-    """With `ended`, also those that have shut down."""
+    """With `ended`, also workers that have shut down."""
 
     ended: bool = False
 

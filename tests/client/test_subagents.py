@@ -167,7 +167,7 @@ def test_agents_are_at_most_five_runs_deep_and_one_run_spawns_at_most_a_hundred(
 
     assert deep.submit(4).wait() == 0
     run = deep.submit(5)
-    with pytest.raises(interlock.Failed, match="is 5 runs deep, and spawns no agent"):
+    with pytest.raises(interlock.Failed, match="is 5 runs deep, and cannot spawn an agent"):
         run.wait()
 
     @stage.app.agent

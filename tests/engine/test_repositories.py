@@ -299,8 +299,8 @@ def test_what_only_the_engine_says_is_not_taken_from_others(world: World) -> Non
         ({"options": said(repositories=site(branch="b"))}, "branch is not allowed for a job; a workstream has one"),
         ({"options": said(repositories={"repos": "x"})}, "option 'repositories': .*`repos`"),
         ({"options": said(repositories="site")}, "option 'repositories'"),
-        ({"task": "git.merge"}, "'git.merge' is not submitted by itself"),
-        ({"task": "git.clean"}, "'git.clean' is not submitted by itself"),
+        ({"task": "git.merge"}, "'git.merge' cannot be submitted by itself"),
+        ({"task": "git.clean"}, "'git.clean' cannot be submitted by itself"),
         ({"options": said(checks={"jobs": [MERGE]}), "lifecycle": "workstream"}, "a workstream that has a repository"),
         (
             {"options": said(repositories=site(), checks={"jobs": ["git.merge"]}), "lifecycle": "workstream"},

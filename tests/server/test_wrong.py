@@ -110,7 +110,7 @@ def test_health_asks_the_process_and_readiness_the_database(
     monkeypatch.setattr(migrate, "numbers", lambda: [999])
     answer = stage.ask("GET", "/readyz", key="")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    assert "has not the schema" in answer.json()["error"]["message"]
+    assert "is not that of this program" in answer.json()["error"]["message"]
 
     def away(*_: Any) -> None:
         raise fault

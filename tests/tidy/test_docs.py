@@ -14,6 +14,7 @@ from interlock.core.plugin import Plugin
 from interlock.kernel import commands
 from interlock.lifecycles import loader
 from interlock.plugins import STANDARD
+from interlock.server.app import collect_operations
 from interlock.store.hooks import Hooks
 from tests.conftest import ROOT, Run
 
@@ -105,6 +106,15 @@ def test_commands_in_the_docs_exist(interlock: Run) -> None:
     for words in said:
         assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0, words
     assert interlock("lifecycle", "show", "--help").returncode == 0
+
+
+def test_paths_of_the_api_in_the_docs_exist() -> None:
+    """A word in capitals, and a scope or view in braces, stand for one of several."""
+    known = [re.compile(re.sub(r"{\w+}", "[^/]+", operation.path)) for operation in collect_operations(STANDARD)]
+    for path in (page for page in OURS if page.name != "CHANGELOG.md"):
+        named = set(re.findall(r"/v1/[\w/{}.-]*[\w}]", path.read_text(encoding="utf-8")))
+        exact = {each for each in named if not re.search(r"/[A-Z]+\b|{(?:view|scope)}$", each)}
+        assert [each for each in sorted(exact) if not any(way.fullmatch(each) for way in known)] == [], path.name
 
 
 def test_decisions_are_numbered_without_a_gap() -> None:

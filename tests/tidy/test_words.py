@@ -45,11 +45,14 @@ def help_texts(command: object, path: str = "interlock") -> Iterator[tuple[str, 
 
 
 def messages() -> Iterator[tuple[str, str]]:
-    """What errors say, and every sentence of the command line and of `why`; a word alone is a key of JSON or a column."""
+    """What errors say, and every sentence of the command line, of the web pages and of `why`.
+
+    A word alone is a key of JSON or a column.
+    """
     for path in PRODUCT:
         if name_of(path) in FOR_AUTHORS:
             continue
-        if "cli" in path.parts or path.name == "cli.py" or "why" in path.parts:
+        if {"cli", "dashboard", "why"} & {*path.parts} or path.name == "cli.py":
             yield from ((name_of(path), text) for text in texts_of(path) if " " in text)
             continue
         raised = [node.exc for node in nodes_of(path) if isinstance(node, ast.Raise) and node.exc]
@@ -64,6 +67,16 @@ def pages() -> Iterator[tuple[str, str]]:
         text = re.sub(r"```.*?```", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
         for line in text.splitlines():
             yield name, re.sub(r"`[^`]*`|\]\([^)]*\)", "", line)
+
+
+def templates() -> Iterator[tuple[str, str]]:
+    """What the templates of the web pages show, hints and labels included."""
+    paths = sorted((ROOT / "interlock").rglob("*.html"))
+    assert len(paths) > 20
+    for path in paths:
+        text = re.sub(r"{[{%#].*?[}%#]}", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        hints = re.findall(r'(?:title|aria-label|placeholder|alt)="([^"]*)"', text)
+        yield from ((name_of(path), line) for line in [*hints, *re.sub(r"<[^>]*>", "", text).splitlines()])
 
 
 def api_texts() -> Iterator[tuple[str, str]]:
@@ -104,6 +117,10 @@ def test_help_says_job_run_step_and_task() -> None:
 
 def test_messages_say_job_run_step_and_task() -> None:
     assert listed(messages()) == []
+
+
+def test_the_web_pages_say_job_run_step_and_task() -> None:
+    assert listed(templates()) == []
 
 
 def test_summaries_and_descriptions_of_the_api_say_job_run_step_and_task() -> None:

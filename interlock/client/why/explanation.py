@@ -25,7 +25,7 @@ BY = {
 
 
 class NextMove(msgspec.Struct, frozen=True):
-    """A move that the lifecycle has here: who may make it, what is checked first, and what it waits for now."""
+    """A transition that the lifecycle lists here: who may make it, what is checked first, and what it waits for now."""
 
     trigger: str
     target: str
@@ -36,7 +36,7 @@ class NextMove(msgspec.Struct, frozen=True):
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """An instant at which something happens to it by itself."""
+    """A time at which something happens to the unit by itself."""
 
     at: str
     what: str

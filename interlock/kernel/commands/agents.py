@@ -7,9 +7,9 @@ from interlock.kernel.commands.submit import Submitted
 
 
 class Fork(Command[Submitted], frozen=True, kw_only=True):
-    """A new run of an agent goes on from a recorded step of another one, with all that was recorded before it.
+    """Makes a new agent run that goes on from a recorded step of another one, with all that was recorded before it.
 
-    The step itself is done again, unless `replace` has a result for it.
+    The step itself is repeated, unless `replace` has a result for it.
     """
 
     committer = Route.OTHER
@@ -23,7 +23,7 @@ class Fork(Command[Submitted], frozen=True, kw_only=True):
 
 
 class DefineContract(Command[Planned], frozen=True, kw_only=True):
-    """The contract that a program has of one of its agents; the same again changes nothing but which is the newest."""
+    """Stores the contract that a program has of one of its agents, as the newest one."""
 
     committer = Route.OTHER
     scope = "worker"

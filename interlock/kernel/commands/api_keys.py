@@ -18,7 +18,7 @@ class Issued(msgspec.Struct, frozen=True):
 
 
 class CreateKey(Command[Issued], frozen=True, kw_only=True):
-    """A key of the tenant exists."""
+    """Creates a key of the tenant."""
 
     committer = Route.OTHER
     scope = "admin"
@@ -32,7 +32,7 @@ class CreateKey(Command[Issued], frozen=True, kw_only=True):
 
 
 class RotateKey(Command[Issued], frozen=True, kw_only=True):
-    """A key has another secret; its id, its name and its scopes stay."""
+    """Gives a key another secret; its id, its name and its scopes stay."""
 
     committer = Route.OTHER
     scope = "admin"
@@ -44,7 +44,7 @@ class RotateKey(Command[Issued], frozen=True, kw_only=True):
 
 
 class RevokeKey(Command[Issued], frozen=True, kw_only=True):
-    """A key is void, for good."""
+    """Revokes a key for good."""
 
     committer = Route.OTHER
     scope = "admin"

@@ -7,7 +7,7 @@ from interlock.kernel.commands.base import Command, Route, Standing
 
 
 class Decide(Command[Standing], frozen=True, kw_only=True):
-    """A verdict or an order from outside: approve, reject, valid, invalid, plan, report, resume."""
+    """Makes a decision from outside: approve, reject, valid, invalid, plan, report, resume."""
 
     committer = Route.OTHER
     scope = "approve"
@@ -24,9 +24,10 @@ class Decide(Command[Standing], frozen=True, kw_only=True):
 
 
 class Vote(Command[Standing], frozen=True, kw_only=True):
-    """One voter's word about a unit that waits for a person; with enough of them it is approved.
+    """Casts one vote on a unit that waits for a person; with enough votes it is approved.
 
-    Of a run, the approval that waits is meant: the first one, or that of the step. If none waits, nothing changes.
+    In a run, the vote is for the approval that waits: the first one, or that of the step. If none waits, nothing
+    changes.
     """
 
     committer = Route.OTHER

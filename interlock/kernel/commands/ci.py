@@ -5,7 +5,10 @@ from interlock.kernel.commands.submit import Work
 
 
 class Plan(Command[Standing], frozen=True, kw_only=True):
-    """A run that waits for its plan gets its jobs and the plan, or ends with the reason why there can be none."""
+    """Gives a run that waits for its plan its jobs and the plan.
+
+    Or ends it, with the reason why there can be no plan.
+    """
 
     committer = Route.SUBMIT
     scope = "operate"

@@ -55,9 +55,9 @@ class EffectStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class MeterStatus(msgspec.Struct, frozen=True, gc=False):
-    """What an agent run and all below it have used of something, in whole millionths of money and microseconds of time.
+    """What an agent run and all below it have used of something, and may use.
 
-    At `soft` somebody is asked, and `hard` ends the run; None: no limit.
+    Money is in millionths, time in microseconds. At `soft` somebody is asked, and `hard` ends the run; None: no limit.
     """
 
     name: str
@@ -104,7 +104,7 @@ class LeaseGrant(msgspec.Struct, frozen=True, gc=False):
 
 
 class LeaseRef(msgspec.Struct, frozen=True, gc=False):
-    """How a worker names a lease: the unit, the fence, and the secret."""
+    """How a worker names a lease: by the unit, the fence and the secret."""
 
     unit: int
     fence: int
@@ -162,13 +162,13 @@ class LeaseCommand(Command[list[LeaseStatus]], frozen=True, kw_only=True):
 
 
 class Start(LeaseCommand, frozen=True, kw_only=True):
-    """The holder begins."""
+    """Reports that units run."""
 
     takes_key = False
 
 
 class Heartbeat(LeaseCommand, frozen=True, kw_only=True):
-    """The holder is alive. For a handler that runs, a first beat is its start where the lifecycle allows it."""
+    """Renews leases. For a handler that runs, the first heartbeat is its start where the lifecycle allows it."""
 
     takes_key = False
 
@@ -176,7 +176,7 @@ class Heartbeat(LeaseCommand, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How a holder's work ended: `success`, `failure` or `cancelled`."""
+    """How the work under a lease ended: `success`, `failure` or `cancelled`."""
 
     held: LeaseRef
     ended: str = "success"
@@ -191,7 +191,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Finish(Command[list[LeaseStatus]], frozen=True, kw_only=True):
-    """The holder is done."""
+    """Reports how units ended."""
 
     committer = Route.HOLDER
     scope = "worker"
@@ -208,9 +208,9 @@ class Finish(Command[list[LeaseStatus]], frozen=True, kw_only=True):
 
 
 class Release(LeaseCommand, frozen=True, kw_only=True):
-    """The holder gives units back; with a delay, it asks to be called again later. No attempt is spent.
+    """Gives units back; with a delay, they are granted again later. No attempt is used up.
 
-    With signals, it asks to be called again once one of them is there, at the latest after the delay.
+    With signals, they are granted again once one of them is there, at the latest after the delay.
     """
 
     takes_key = False
@@ -227,7 +227,7 @@ class Release(LeaseCommand, frozen=True, kw_only=True):
 
 
 class Enter(LeaseCommand, frozen=True, kw_only=True):
-    """The holder enters a phase of its unit, or of the run that its unit works for."""
+    """Enters a phase of a unit, or of the run that the unit works for."""
 
     phase: str
 
@@ -244,7 +244,7 @@ class EvidenceStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class Emit(msgspec.Struct, frozen=True, gc=False):
-    """A stretch of a log that its handler emitted, counted in the bytes of its lease, and the step in which it did."""
+    """A stretch of a log that a handler emitted, counted in the bytes of its lease, and the step in which it did."""
 
     start: int
     end: int
@@ -261,7 +261,7 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class AppendLog(Command[list[EvidenceStatus]], frozen=True, kw_only=True):
-    """Holders add bytes to the logs of their units, many of them at once; each is answered.
+    """Adds bytes to the logs of units, many at once; each is answered.
 
     What comes within five minutes after a lease was revoked or has expired is taken too, and marked as late.
     """
@@ -282,7 +282,7 @@ class AppendLog(Command[list[EvidenceStatus]], frozen=True, kw_only=True):
 
 
 class AddArtifact(Command[EvidenceStatus], frozen=True, kw_only=True):
-    """The holder keeps a blob with this attempt, once under each name. Like a log, it may come late."""
+    """Keeps a blob as an artifact of the attempt, once under each name. Like a log, it may come late."""
 
     committer = Route.HOLDER
     scope = "worker"
@@ -345,9 +345,9 @@ class StepsPage(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReadSteps(Command[StepsPage], frozen=True, kw_only=True):
-    """The holder of a unit asks for its recorded steps, from the one of this name on; none if there is none.
+    """Returns the recorded steps of a unit, from the one of this name on.
 
-    With `effect`, for what the effect of this name asked for.
+    With `effect`, what the effect of this name asked for.
     """
 
     committer = Route.HOLDER
@@ -364,7 +364,7 @@ class ReadSteps(Command[StepsPage], frozen=True, kw_only=True):
 
 
 class ReadOutput(Command[str], frozen=True, kw_only=True):
-    """The holder of a unit asks for the result of something that it needs, by name; it is answered with JSON text."""
+    """Returns the result of something that a unit needs, by name, as JSON text."""
 
     committer = Route.HOLDER
     scope = "worker"

@@ -16,7 +16,7 @@ REASONS = (
 
 
 class Cancel(Command[Standing], frozen=True, kw_only=True):
-    """Stop a unit: softly, so that its holder may end well, or hard."""
+    """Cancels a unit: by default its holder is asked to stop, with `hard` it is stopped immediately."""
 
     committer = Route.OTHER
     scope = "operate"
@@ -27,7 +27,7 @@ class Cancel(Command[Standing], frozen=True, kw_only=True):
 
 
 class Bury(Command[Standing], frozen=True, kw_only=True):
-    """A unit becomes a dead letter; `reason` is one of the eight reason codes."""
+    """Makes a unit a dead letter; `reason` is one of the eight reason codes."""
 
     committer = Route.OTHER
     scope = "operate"
@@ -37,7 +37,7 @@ class Bury(Command[Standing], frozen=True, kw_only=True):
 
 
 class Revoke(Command[Standing], frozen=True, kw_only=True):
-    """The lease of a unit is taken away; it is as if its holder were lost."""
+    """Revokes the lease of a unit, as if its holder were lost."""
 
     committer = Route.OTHER
     scope = "operate"
@@ -47,7 +47,7 @@ class Revoke(Command[Standing], frozen=True, kw_only=True):
 
 
 class RunNow(Command[Standing], frozen=True, kw_only=True):
-    """A unit that waits for its time (a delay, a backoff, a snooze) waits for it no longer."""
+    """Ends the delay, the backoff or the snooze of a unit."""
 
     committer = Route.OTHER
     scope = "operate"
@@ -57,7 +57,7 @@ class RunNow(Command[Standing], frozen=True, kw_only=True):
 
 
 class Requeue(Command[Submitted], frozen=True, kw_only=True):
-    """A dead letter, or another job that has ended, waits in its queue again, as a new job that names the old one."""
+    """Makes a new job that does what a dead letter, or another job that has ended, did; it names the old one."""
 
     committer = Route.OTHER
     scope = "operate"
@@ -67,9 +67,9 @@ class Requeue(Command[Submitted], frozen=True, kw_only=True):
 
 
 class Rerun(Command[Submitted], frozen=True, kw_only=True):
-    """A run, or a job, that has ended is done again, as a new one that names it; of a run, from one of its steps on.
+    """Makes a new run or job that does what an ended one did, and names it; of a run, from one of its steps on.
 
-    With `failed`, what has succeeded is taken over, and only the rest is done again. The steps of a workstream are its
+    With `failed`, what has succeeded is taken over, and only the rest is rerun. The steps of a workstream are its
     tasks: `from_task` means the same as `step`.
     """
 
@@ -89,7 +89,10 @@ class Rerun(Command[Submitted], frozen=True, kw_only=True):
 
 
 class Force(Command[Standing], frozen=True, kw_only=True):
-    """The operator's one door past the table: a state, a reason, and an event that bears its mark."""
+    """Puts a unit into a state that its lifecycle may not list from here, for a reason.
+
+    The event is marked as forced.
+    """
 
     committer = Route.OTHER
     scope = "admin"

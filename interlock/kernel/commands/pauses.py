@@ -19,7 +19,7 @@ class PauseStatus(msgspec.Struct, frozen=True):
 
 
 class PauseWork(Command[PauseStatus], frozen=True, kw_only=True):
-    """Of one queue, task or unit with all below it, nothing starts after the answer; what runs goes on."""
+    """Pauses a queue, a task, or a unit with all below it: nothing of it starts after the answer; what runs goes on."""
 
     committer = Route.OTHER
     scope = "operate"
@@ -33,7 +33,7 @@ class PauseWork(Command[PauseStatus], frozen=True, kw_only=True):
 
 
 class UnpauseWork(Command[PauseStatus], frozen=True, kw_only=True):
-    """A queue, a task or a unit that was paused goes on, or all that depends on something which was away."""
+    """Ends the pause of a queue, a task or a unit, or an outage on which work depends."""
 
     committer = Route.OTHER
     scope = "operate"

@@ -8,7 +8,10 @@ MISSED = ("none", "one", "all")
 
 
 class DefineSchedule(Command[Planned], frozen=True, kw_only=True):
-    """A schedule makes a unit at each of its instants from now on; the same definition again changes nothing."""
+    """Stores a schedule, which makes a unit at each of its times from now on.
+
+    The same definition again changes nothing.
+    """
 
     committer = Route.OTHER
     scope = "operate"
@@ -23,7 +26,7 @@ class DefineSchedule(Command[Planned], frozen=True, kw_only=True):
 
 
 class PauseSchedule(Command[Planned], frozen=True, kw_only=True):
-    """A schedule makes nothing until it is resumed."""
+    """Stops a schedule until it is resumed."""
 
     committer = Route.OTHER
     scope = "operate"
@@ -33,7 +36,7 @@ class PauseSchedule(Command[Planned], frozen=True, kw_only=True):
 
 
 class ResumeSchedule(Command[Planned], frozen=True, kw_only=True):
-    """A schedule that was paused goes on with its next instant."""
+    """Lets a paused schedule go on with its next time."""
 
     committer = Route.OTHER
     scope = "operate"
@@ -43,7 +46,7 @@ class ResumeSchedule(Command[Planned], frozen=True, kw_only=True):
 
 
 class RemoveSchedule(Command[Planned], frozen=True, kw_only=True):
-    """A schedule makes nothing any more; what it made and skipped stays. Another definition brings it back."""
+    """Removes a schedule; what it made and skipped stays. Another definition brings it back."""
 
     committer = Route.OTHER
     scope = "operate"
@@ -53,7 +56,7 @@ class RemoveSchedule(Command[Planned], frozen=True, kw_only=True):
 
 
 class FireSchedule(Command[Submitted], frozen=True, kw_only=True):
-    """A unit of a schedule is made now."""
+    """Makes a unit of a schedule now."""
 
     committer = Route.OTHER
     scope = "operate"

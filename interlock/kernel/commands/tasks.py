@@ -6,7 +6,7 @@ from interlock.kernel.parameters import Parameter
 
 
 class DefineTask(Command[Planned], frozen=True, kw_only=True):
-    """The newest version of a task takes these parameters and has these rules; the same again changes nothing.
+    """Stores what a task takes and its rules, as its newest version; the same definition again changes nothing.
 
     The rules are what `work` says of its queue, its attempts, its lease and so on; its task is the name.
     """

@@ -6,7 +6,7 @@ from interlock.kernel.commands.base import Command, Route, Standing
 
 
 class Register(Command[int], frozen=True, kw_only=True):
-    """A worker exists from now on; an older incarnation of its name ends. Answers its id."""
+    """Registers a worker, and returns its id; an older incarnation of its name ends."""
 
     committer = Route.OTHER
     scope = "worker"
@@ -21,7 +21,7 @@ class Register(Command[int], frozen=True, kw_only=True):
 
 
 class Drain(Command[Standing], frozen=True, kw_only=True):
-    """A worker takes no new work, and shuts down with its last unit."""
+    """Gives a worker no new work; it shuts down after its last unit."""
 
     committer = Route.OTHER
     scope = "worker"

@@ -19,7 +19,10 @@ class DefineTemplate(Command[Planned], frozen=True, kw_only=True):
 
 
 class Signal(Command[Standing], frozen=True, kw_only=True):
-    """Something has happened that a unit, or a step of a run, waits for or will wait for; the first one stays."""
+    """Delivers a signal that a unit, or a step of a run, waits for or will wait for.
+
+    Of several with one name the first counts.
+    """
 
     committer = Route.OTHER
     scope = "operate"

@@ -8,7 +8,7 @@ from interlock.kernel.commands.submit import Submitted, Work
 
 
 class AddTasks(Command[list[Submitted]], frozen=True, kw_only=True):
-    """The holder of a task adds tasks to its workstream, each under a name of its own; adding them again adds none."""
+    """Adds tasks to the workstream of a task, each under a name of its own; adding them again adds none."""
 
     committer = Route.HOLDER
     scope = "worker"
@@ -26,7 +26,7 @@ class AddTasks(Command[list[Submitted]], frozen=True, kw_only=True):
 
 
 class RetryTask(Command[Submitted], frozen=True, kw_only=True):
-    """A task that failed or was cancelled is done again by a new one in its place, while its workstream goes on."""
+    """Makes a new task in the place of one that failed or was cancelled, while its workstream goes on."""
 
     committer = Route.OTHER
     scope = "operate"
@@ -36,7 +36,7 @@ class RetryTask(Command[Submitted], frozen=True, kw_only=True):
 
 
 class SkipTask(Command[Standing], frozen=True, kw_only=True):
-    """A task that has not started, and whose needs are met, is completed without having been run."""
+    """Completes a task without running it, if it has not started and its needs are met."""
 
     committer = Route.OTHER
     scope = "operate"
@@ -46,7 +46,7 @@ class SkipTask(Command[Standing], frozen=True, kw_only=True):
 
 
 class ReassignTask(Command[Standing], frozen=True, kw_only=True):
-    """The lease of a running task is revoked, so that another worker takes it; no attempt is used up."""
+    """Revokes the lease of a running task, so that another worker takes it; no attempt is used up."""
 
     committer = Route.OTHER
     scope = "operate"

@@ -54,7 +54,7 @@ class ValidationFact(msgspec.Struct, frozen=True):
 
 
 class RunDecision(msgspec.Struct, frozen=True):
-    """What CI is told about a run, and what that was decided on. `hash` is of all the rest, as key-sorted JSON."""
+    """The decision about a run, and the facts that it is made of. `hash` is of all the rest, as key-sorted JSON."""
 
     schema: int
     run: str

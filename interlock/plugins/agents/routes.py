@@ -95,7 +95,7 @@ class ResumeRequest(ReasonRequest, frozen=True, kw_only=True):
 
 
 class ForkRequest(ReasonRequest, frozen=True, kw_only=True):
-    """The step that is done again, and other results of steps up to it."""
+    """The step to repeat, and other results for steps up to it."""
 
     at: Name
     replace: Annotated[dict[Name, Any], Meta(max_length=1_000)] = msgspec.field(default_factory=dict)
@@ -103,14 +103,14 @@ class ForkRequest(ReasonRequest, frozen=True, kw_only=True):
 
 
 class StepsQuery(Strict, frozen=True, kw_only=True):
-    """The steps from a place on."""
+    """Steps, from a place on."""
 
     first: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
     limit: Annotated[int, Meta(ge=1, le=STEPS_MAX)] = 50
 
 
 class DecisionQuery(Strict, frozen=True, kw_only=True):
-    """Whether nothing may be left in doubt."""
+    """With `strict`, what is in doubt fails too."""
 
     strict: bool = False
 

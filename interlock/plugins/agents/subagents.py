@@ -83,7 +83,9 @@ def refuse_too_many(tx: UnitOfWork, above: Unit) -> None:
     """Raises NotWanted if there are as many runs above a new one, or beside it, as there may be."""
     name = format_id(above.lifecycle, above.id)
     if len(list(list_runs_above(tx, above))) >= DEPTH_MAX:
-        raise NotWanted(f"{name} is {DEPTH_MAX} runs deep, and spawns no agent: more are not allowed below each other")
+        raise NotWanted(
+            f"{name} is {DEPTH_MAX} runs deep, and cannot spawn an agent: runs may be nested {DEPTH_MAX} deep at most"
+        )
     if count_runs_below(tx, above.id) >= BELOW_MAX:
         raise NotWanted(f"{name} has spawned {BELOW_MAX} agents, and at most {BELOW_MAX} are allowed")
 

@@ -32,7 +32,7 @@ FIRST, MIDDLE, LAST = range(3)  # of what happened under one lease
 
 
 class TranscriptEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that became of a run, told by whoever did it."""
+    """An entry of a transcript: what happened in a run, and who did it."""
 
     at: int  # microseconds
     # moved, attempt, step, usage, effect, question, vote, answer, child, signal, validation, contract, forked, replaced

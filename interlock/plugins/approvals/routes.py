@@ -15,7 +15,10 @@ from interlock.server.request_schemas import Id, Name, Page, Strict, Text, Words
 
 
 class VoteRequest(Strict, frozen=True, kw_only=True):
-    """The word of the key's holder, or with the scope `vouch` of a person that it names; `step` of a run is meant."""
+    """The vote of the key's owner or, with the scope `vouch`, of a person that it names.
+
+    In a run perhaps for one `step`.
+    """
 
     by: Name | None = None
     roles: Words = ()
@@ -24,13 +27,13 @@ class VoteRequest(Strict, frozen=True, kw_only=True):
 
 
 class ApproveRequest(VoteRequest, frozen=True, kw_only=True):
-    """The same. With `arguments`, these are approved instead of what was asked for."""
+    """An approval. With `arguments`, these are approved instead of what was asked for."""
 
     arguments: Any = msgspec.UNSET
 
 
 class DecideRequest(Strict, frozen=True, kw_only=True):
-    """Another verdict than approve or reject, as the inbox asks for it."""
+    """A decision other than approve or reject, as the inbox lists it."""
 
     word: Name
     by: Name | None = None
@@ -39,7 +42,7 @@ class DecideRequest(Strict, frozen=True, kw_only=True):
 
 
 class InboxQuery(Strict, frozen=True, kw_only=True):
-    """Only what `by` or one of the roles may still answer; with `checks` also what waits for a check."""
+    """Only items that `by` or one of the roles may still decide; with `checks`, also what waits for a check."""
 
     by: Name | None = None
     role: tuple[Name, ...] = ()

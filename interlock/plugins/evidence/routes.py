@@ -41,7 +41,7 @@ Attempt = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class AttemptQuery(Strict, frozen=True, kw_only=True):
-    """Of which attempt; the newest that has any, if it is left out."""
+    """The attempt; by default the newest that has any."""
 
     attempt: Attempt | None = None
 
@@ -72,7 +72,7 @@ class LogListResponse(msgspec.Struct, frozen=True):
 
 
 class EvidenceResponse(msgspec.Struct, frozen=True):
-    """What a holder added: to which attempt, whether it is late, and how many bytes of its log are kept."""
+    """What was added: to which attempt, whether it was late, and how many bytes of the log are kept."""
 
     attempt: int
     late: bool
@@ -87,7 +87,7 @@ class BlobResponse(msgspec.Struct, frozen=True):
 
 
 class ArtifactRequest(LeaseRequest, frozen=True, kw_only=True):
-    """A blob that is kept under a name, with the attempt of the lease."""
+    """A blob to keep as an artifact of the attempt, under a name."""
 
     name: Name
     digest: Name
@@ -95,7 +95,7 @@ class ArtifactRequest(LeaseRequest, frozen=True, kw_only=True):
 
 
 class LogRequest(LeaseRequest, frozen=True, kw_only=True):
-    """What is added to the log: text, or bytes in base64. `start` is how many bytes came before under this lease."""
+    """Text for the log, or bytes in base64. `start` is how many bytes were sent before under this lease."""
 
     start: Annotated[int, Meta(ge=0, le=2**53)]
     text: str = ""

@@ -37,7 +37,7 @@ class PausesResponse(msgspec.Struct):
 
 
 class PauseActionResponse(msgspec.Struct):
-    """How it stands with a pause after an order, and whether the order changed anything."""
+    """The state of a pause after a request, and whether the request changed anything."""
 
     kind: str
     name: str
@@ -57,14 +57,14 @@ class PauseRequest(Strict, frozen=True, kw_only=True):
 
 
 class PauseTargetRequest(PauseRequest, frozen=True, kw_only=True):
-    """The queue or the task that is paused, one of them."""
+    """The queue or the task to pause: one of them."""
 
     queue: Name | None = None
     task: Name | None = None
 
 
 class UnpauseTargetRequest(ReasonRequest, frozen=True, kw_only=True):
-    """The queue or the task that goes on, or what was away (`outage`): one of them."""
+    """The queue or the task to unpause, or the outage that is over (`outage`): one of them."""
 
     queue: Name | None = None
     task: Name | None = None
@@ -72,7 +72,7 @@ class UnpauseTargetRequest(ReasonRequest, frozen=True, kw_only=True):
 
 
 class PausesQuery(Strict, frozen=True, kw_only=True):
-    """With `ended` also what was paused and is no more."""
+    """With `ended`, also pauses that are over."""
 
     ended: bool = False
     limit: Page = 100

@@ -110,7 +110,7 @@ def prepare_repository(tx: UnitOfWork, work: Work, parent: Unit | None) -> Work:
     if work.task in (MERGE, CLEAN) and not is_check:
         if own is not None and own.role == CLEANING:
             return work
-        raise InterlockError(f"'{work.task}' is not submitted by itself; a merge is a check of a workstream")
+        raise InterlockError(f"'{work.task}' cannot be submitted by itself; a merge is a check of a workstream")
     if parent is None:
         return work if own is None or work.lifecycle != WORKSTREAM else with_merges_last(work)
     above = read_repository(policy_of(tx.body(parent)).options)

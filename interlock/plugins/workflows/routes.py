@@ -106,7 +106,7 @@ class RunRequest(Strict, frozen=True, kw_only=True):
 
 
 class SignalRequest(Strict, frozen=True, kw_only=True):
-    """Something has happened that a job, or a step of a run, waits for or will wait for."""
+    """A signal for a job, or for a run and its steps: its name and its data."""
 
     name: Name
     payload: Any = None

@@ -53,7 +53,7 @@ class TasksRequest(Strict, frozen=True, kw_only=True):
 
 
 class TasksQuery(Strict, frozen=True, kw_only=True):
-    """Which tasks of a workstream, and which page of them."""
+    """A filter of tasks of a workstream, and a page of them."""
 
     state: tuple[Name, ...] = ()
     limit: Annotated[int, Meta(ge=1, le=TASKS_MAX)] = 200
@@ -61,7 +61,7 @@ class TasksQuery(Strict, frozen=True, kw_only=True):
 
 
 class PlanQuery(Strict, frozen=True, kw_only=True):
-    """The tasks of a plan, from a place on."""
+    """Tasks of a plan, from a place on."""
 
     first: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     limit: Annotated[int, Meta(ge=1, le=TASKS_MAX)] = TASKS_MAX

@@ -48,7 +48,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class DeadLetterConditions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters are meant; nothing said is all of them."""
+    """A filter of dead letters; without fields it selects all."""
 
     lifecycle: str | None = None
     task: str | None = None

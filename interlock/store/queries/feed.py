@@ -47,7 +47,7 @@ class Ancestor(msgspec.Struct, frozen=True):
 
 
 class FeedEvent(msgspec.Struct, frozen=True):
-    """An event, its cursor, and what is known of its unit."""
+    """An event, its cursor, and facts about its unit."""
 
     act: int
     place: int  # in the act
@@ -64,7 +64,7 @@ class FeedEvent(msgspec.Struct, frozen=True):
 
 
 class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events are meant; nothing said is all of them."""
+    """A filter of events; without fields it selects all."""
 
     lifecycles: tuple[str, ...] = ()
     states: tuple[str, ...] = ()  # that a transition led to

@@ -37,7 +37,7 @@ NAMED_MAX, NAME_SHOWN = 20, 80  # names in a message, and characters of a name t
 
 
 class UnitSummary(msgspec.Struct, frozen=True):
-    """Where a unit stands, and what came of it."""
+    """The state of a unit, and its outcome."""
 
     unit: int
     lifecycle: str
@@ -60,7 +60,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which units are meant; nothing said is all of them."""
+    """A filter of units; without fields it selects all."""
 
     states: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
