@@ -18,7 +18,7 @@ TELL = "SELECT pg_notify(:channel, :text)"
 # Nobody waits for a ring to be durable. The setting ends with the statement, as others may get the connection.
 TELL_ALONE = f"{TELL}, set_config('synchronous_commit', 'off', true)"
 QUIET = 0.02  # seconds in which nothing was told, so that the next commit may tell
-SHARE = 20  # a pause is so many times as long as the commit that told before it
+SHARE = 10  # a pause is so many times as long as the commit that told before it
 
 
 class Notify:

@@ -9,7 +9,7 @@ from interlock.store.connection import CALL, Connection, Queue
 from interlock.store.sqlite.driver import open_raw, translate_errors
 
 # Seconds between two looks at the file: so much of the time since work came last, but neither less nor more than this.
-POLL_SHARE, POLL_LEAST, POLL_MOST = 0.04, 0.002, 0.05
+POLL_SHARE, POLL_LEAST, POLL_MOST = 0.02, 0.001, 0.05
 
 
 def pause(quiet: float) -> float:
