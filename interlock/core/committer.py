@@ -153,7 +153,7 @@ class Committer:
         return results
 
     def open_tx(self, commands: Sequence[Command[Any]]) -> UnitOfWork:
-        """Opens a transaction that has ids enough. That others lock the whole database is no command's fault."""
+        """Opens a transaction with ids enough. The second try reads nothing ahead, because that may lock rows."""
         ids = sum(command.count_rows() * IDS_PER_ROW for command in commands if command.makes_rows)
         tenants = sorted({command.tenant for command in commands})
         fast, self.fast_path = self.fast_path, False  # until this run has come to its end
@@ -161,11 +161,12 @@ class Committer:
         for last in (False, True):
             try:
                 self.ids.reserve(ids)
-                ahead = [] if self.lent else declare_reads(self.prefetches, self.connection, self.cache, commands)
+                ahead = declare_reads(self.prefetches, self.connection, self.cache, commands)
                 ahead += declare_report(self.connection, commands, reports)
                 tx = open_unit_of_work(
-                    self.connection, self.lifecycles, self.ids, tenants, self.hooks, cache=self.cache, ahead=ahead
-                )
+                    self.connection, self.lifecycles, self.ids, tenants, self.hooks, cache=self.cache,
+                    ahead=[] if self.lent or last else ahead,
+                )  # fmt: skip
                 tx.fast_path, tx.state(PlainReports).by_command = fast, reports
                 return tx
             except Contended as error:

@@ -28,7 +28,7 @@ from interlock.core import (
     workers,
 )
 from interlock.core.committer import Committer
-from interlock.core.group_reads import Prefetches, merge_prefetches, record_reads, start_reads
+from interlock.core.group_reads import Prefetches, merge_prefetches, record_reads
 from interlock.core.plugin import EMPTY, Registry
 from interlock.core.readers import Readers, answer
 from interlock.core.wakeups import Subscription, WakeupHub
@@ -79,7 +79,6 @@ VERBS: dict[type[Command[Any]], Callable[[UnitOfWork, Any], Any]] = {
 # What commands declare ahead: queries that are sent with BEGIN.
 PREFETCHES: Prefetches = {
     commands.Submit: submit.submit_reads, commands.Claim: claims.claim_reads, commands.Record: record_reads,
-    commands.Start: start_reads,
 }  # fmt: skip
 LARGE = 100  # rows
 OTHERS = 5  # connections that write, beside the first

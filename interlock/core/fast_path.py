@@ -34,6 +34,7 @@ import msgspec
 
 from interlock.core.advance import ENCODE, Stamp, make_stamp
 from interlock.core.effective_policy import policy_in
+from interlock.core.group_reads import IDS_MAX
 from interlock.core.lease_secrets import hash_secret, make_secret
 from interlock.core.outcomes import NULL, check_outcome, check_result
 from interlock.core.served import is_left_plain
@@ -61,6 +62,7 @@ from interlock.store.connection import Connection
 from interlock.store.flush import renew_leases
 from interlock.store.hooks import GrantKind, MoveKind
 from interlock.store.lanes import Served
+from interlock.store.prefetch import declare_held
 from interlock.store.queries.plain import (
     LANES_MAX,
     Claimable,
@@ -71,7 +73,7 @@ from interlock.store.queries.plain import (
     bind_startables,
 )
 from interlock.store.query import BoundQuery
-from interlock.store.unit_of_work import Picks, UnitOfWork
+from interlock.store.unit_of_work import BODIES, Picks, UnitOfWork
 
 PLAIN_GRANT = GrantKind(False, False, True, False, False, False)
 FIRST_FENCE = 1
@@ -331,6 +333,8 @@ def answer_plain(tx: UnitOfWork, command: Start | Finish) -> Mapping[int, LeaseS
         report.done = True
         start_plain(tx, report)
         finish_plain(tx, report)
+        if tx.connection.many_writers and (left := [unit for unit in report.alone if unit not in report.starts]):
+            tx.prefetch([*declare_held(tx.cache, left), BODIES.bind(ids=left)])
     return report.starts if isinstance(command, Start) else report.ends
 
 
@@ -416,7 +420,8 @@ def finish_plain(tx: UnitOfWork, report: PlainReport) -> None:
     if acts:
         if results:
             bodies = [Body(unit=unit, tenant=tx.tenant, task="", result=results[unit]) for unit in sorted(results)]
-            tx.connection.update(bodies, ("result",), "unit")
+            with tx.connection.pipeline():
+                tx.connection.update(bodies, ("result",), "unit")
         write_acts(tx, acts)
         tx.changes.ended.update(unit for act in acts for unit in act.units)
         tx.changes.freed_tenants.add(tx.tenant)
@@ -436,7 +441,7 @@ def read_report(report: PlainReport) -> None:
             if outcome.held.unit in outcomes or not is_plain_success(outcome):
                 twice.add(outcome.held.unit)
             outcomes[outcome.held.unit] = outcome
-    report.alone = sorted(started.keys() - outcomes.keys() - twice)
+    report.alone = sorted(unit for unit in started.keys() - outcomes.keys() - twice if 0 < unit <= IDS_MAX)
     for unit in twice & outcomes.keys():
         del outcomes[unit]
 

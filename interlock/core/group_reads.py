@@ -10,11 +10,10 @@ from interlock.store.connection import Connection
 from interlock.store.prefetch import Queries, declare_held, declare_notes
 from interlock.store.queries.for_verbs import load_notes
 from interlock.store.query import BoundQuery
-from interlock.store.unit_of_work import BODIES, LAST_LEASES_OF, UnitOfWork
+from interlock.store.unit_of_work import UnitOfWork
 
 Declare = Callable[[EngineCache, Sequence[Any]], Iterable[BoundQuery[Any]]]
 IDS_MAX = 2**63 - 1
-OF_UNITS = (Record, Start)  # what others in the group name is read with what these do, or by the fast path
 # By the class of a command: the queries that several of them will run first.
 Prefetches = Mapping[type[Command[Any]], Declare]
 
@@ -40,8 +39,8 @@ def declare_reads(
     kind = type(commands[0])
     if kind not in reads or not connection.many_writers:
         return []
-    if kind in OF_UNITS and any(type(command) is not kind for command in commands):
-        return []
+    if kind is Record and any(type(command) is not kind for command in commands):
+        return []  # what others in the group name is read with what these do
     return list(dict.fromkeys(reads[kind](cache, [command for command in commands if type(command) is kind])))
 
 
@@ -53,15 +52,6 @@ def record_reads(cache: EngineCache, records: Sequence[Record]) -> Queries:
         for (kind, name), units in find_recorded(records).items():
             if name.isprintable():  # else the verb says what is wrong with it
                 yield from declare_notes(kind, name, sorted(units))
-
-
-def start_reads(cache: EngineCache, starts: Sequence[Start]) -> Queries:
-    """The units of these holders, with their leases and bodies."""
-    ids = sorted({ref.unit for start in starts for ref in start.held})
-    if ids and ids[0] > 0 and ids[-1] <= IDS_MAX:
-        yield from declare_held(cache, ids)
-        yield LAST_LEASES_OF.bind(ids=ids)
-        yield BODIES.bind(ids=ids)
 
 
 def find_recorded(commands: Sequence[Command[Any]]) -> dict[tuple[str, str], set[int]]:

@@ -179,7 +179,7 @@ def free_workers(tx: UnitOfWork) -> None:
     changes = tx.state(WorkerChanges)
     for tenant, holder in sorted({*changes.given_back, *changes.claims}):
         tx.tenant = tenant
-        if (tenant, holder) in changes.claims and holder not in tx.rows.workers:
+        if tx.connection.many_writers and holder not in tx.rows.workers:
             tx.prefetch(list(declare_worker(holder)))
         lock_worker(tx, holder)
 

@@ -22,7 +22,7 @@ from interlock.store.queries.for_verbs import (
 )
 from interlock.store.queries.plain import LANES_MAX, bind_claimable
 from interlock.store.query import BoundQuery
-from interlock.store.unit_of_work import BODIES, UNITS_LOCKED, WORKER_LOCKED
+from interlock.store.unit_of_work import BODIES, LAST_LEASES_OF, UNITS_LOCKED, WORKER_LOCKED
 
 Queries = Iterator[BoundQuery[Any]]
 
@@ -78,8 +78,11 @@ def declare_claim(
 
 def declare_held(cache: EngineCache, ids: Sequence[int]) -> Queries:
     """Units that somebody holds, locked: as the cache of held units asks for them, if it knows one of them."""
-    is_cached = cache.held is not None and any(unit in cache.held.units for unit in ids)
-    yield WRITERS.bind(ids=list(ids)) if is_cached else UNITS_LOCKED.bind(ids=list(ids))
+    if cache.held is not None and any(unit in cache.held.units for unit in ids):
+        yield WRITERS.bind(ids=list(ids))
+    else:
+        yield UNITS_LOCKED.bind(ids=list(ids))
+        yield LAST_LEASES_OF.bind(ids=list(ids))
 
 
 def declare_notes(kind: str, name: str, ids: Sequence[int]) -> Queries:
