@@ -9,7 +9,7 @@ import typer
 
 from interlock.audit import anchors
 from interlock.audit.laws import Broken, audit
-from interlock.audit.laws.database import GUARDED, UNDAMAGED, audit_itself, until_damage
+from interlock.audit.laws.database import GUARDED, UNDAMAGED, audit_itself, stop_at_damage
 from interlock.audit.laws.rows import LAWS
 from interlock.cli.app_loader import load_registry
 from interlock.cli.options import DEFAULT, Url, check_exists, check_schema, load_lifecycles, open_connection
@@ -55,7 +55,7 @@ def audit_database(
                 audit_itself(connection, lifecycles),
                 audit(connection, lifecycles, rebuild=rebuild, from_seal=from_seal, laws=plugin_laws),
             )
-            problems, findings = print_broken(until_damage(broken), json)
+            problems, findings = print_broken(stop_at_damage(broken), json)
             forced, unsealed = list_forced(connection), describe_unsealed(connection)
             end = anchors.write(connection, anchor) if anchor and not problems else None
     if json:

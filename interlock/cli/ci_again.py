@@ -64,7 +64,7 @@ def start_again(
         raise InterlockError(f"{name} has not ended; `interlock ci cancel {name}` stops it")
     plan = local.app.read(read_ci_plan, run.unit)
     if plan is None:
-        raise InterlockError(f"{name} has no plan that could be done again; `interlock ci run` makes a new one")
+        raise InterlockError(f"{name} has no plan that could be rerun; `interlock ci run` makes a new one")
     commit, branch = run.labels["commit"], run.labels.get("branch") or None
     try:
         local.checkout.repository.resolve(commit)

@@ -91,7 +91,7 @@ def run_here(worker: Worker, stream: WorkstreamRun) -> None:
         raise InterlockError(f"{stream.id} is {stream.state}: other workers go on with it") from None
     except Failed as failed:
         print_line(str(failed))
-        print_line(f"when it is mended, do the rest again: interlock workstream rerun {stream.id} --failed --here")
+        print_line(f"when it is mended, rerun the rest: interlock workstream rerun {stream.id} --failed --here")
         raise typer.Exit(FINDING) from None
     print_line(f"{stream.id} is {stream.state}")
 

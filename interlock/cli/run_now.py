@@ -16,5 +16,5 @@ def run_now(
     if json:
         print_json({"unit": name, "state": standing.state, "version": standing.version, "applied": standing.applied})
     else:
-        done = "waits for its time no longer" if standing.applied else "was told to run before"
+        done = "no longer waits for its time" if standing.applied else "was asked to run now before"
         print_line(f"{name} {done}; it is {standing.state}")

@@ -8,7 +8,7 @@ from interlock.client.budgets import list_meters
 from interlock.kernel.budgets import format_amount
 from interlock.kernel.commands import MeterStatus
 from interlock.kernel.ids import format_id
-from interlock.plugins.agents.options import JOB, RUN, options_of
+from interlock.plugins.agents.options import JOB, RUN, read_agent_options
 from interlock.plugins.agents.queries import read_meters_of_run, read_work_below
 from interlock.store.connection import Connection
 from interlock.store.queries.views import View
@@ -34,7 +34,7 @@ class AgentProgress(msgspec.Struct, frozen=True):
 
 def read_agent_progress(connection: Connection, tenant: int, run: View) -> AgentProgress:
     """What an agent run is at now."""
-    unit, caps = run.unit.id, options_of(run.body).budget or {}
+    unit, caps = run.unit.id, read_agent_options(run.body).budget or {}
     meters = list_meters(read_meters_of_run(connection, tenant, unit), caps)
     jobs = [work.id for work in read_work_below(connection, tenant, unit) if work.lifecycle == JOB]
     below = [work for parent in (unit, *jobs) for work in read_work_below(connection, tenant, parent)]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from interlock.client.durations import format_time
-from interlock.client.stats import Rows, quantile
+from interlock.client.stats import Rows, find_quantile
 from interlock.kernel import metrics
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.kernel.minute_metrics import ENDED, FAILED, HOUR_US, LEVEL, MINUTE_US, RUN, WAIT, WORKER, WORKERS
@@ -155,8 +155,8 @@ def list_queues(waits: Iterable[SeriesPoint], runs: Iterable[SeriesPoint], minut
     queues = [
         QueueHistory(
             queue=queue, attempts=sum(ran[queue].values()), per_minute=round(sum(ran[queue].values()) / minutes, 2),
-            wait_p95=quantile(waited[queue], 0.95) if waited[queue] else None,
-            run_p95=quantile(ran[queue], 0.95) if ran[queue] else None,
+            wait_p95=find_quantile(waited[queue], 0.95) if waited[queue] else None,
+            run_p95=find_quantile(ran[queue], 0.95) if ran[queue] else None,
         )
         for queue in {*waited, *ran}
     ]  # fmt: skip

@@ -18,7 +18,7 @@ from interlock.kernel.lifecycle import SETTLED, Category
 from interlock.kernel.plan import Durations, StagePlan, estimate_left_us, find_blocked, find_critical_path, make_plan
 from interlock.kernel.policy import LEASED
 from interlock.plugins.pauses.queries import find_pauses_over
-from interlock.plugins.workstreams.options import WorkstreamOptions, options_in
+from interlock.plugins.workstreams.options import WorkstreamOptions, decode_stream_options
 from interlock.store.connection import Connection
 from interlock.store.queries.task_graphs import (
     GraphTask,
@@ -124,7 +124,7 @@ class TaskGraph:
         self.names = {**others, **{unit: task.name or task.task for unit, task in tasks.items()}}
         self.needs = {unit: [need for need, _ in needs.get(unit, ())] for unit in self.tasks}
         self.hard_needs = {unit: [need for need, by_end in needs.get(unit, ()) if not by_end] for unit in self.tasks}
-        self.options = options_in(top.body.policy) or WorkstreamOptions()
+        self.options = decode_stream_options(top.body.policy) or WorkstreamOptions()
         self.takes_us = self.estimate_durations()
         self.plan: StagePlan[int] = make_plan(self.needs, {unit: took or 0 for unit, took in self.takes_us.items()})
         self.open = [unit for unit in self.plan.order if self.tasks[unit].outcome is None]
@@ -180,7 +180,11 @@ class TaskGraph:
 
 def estimate_duration(task: GraphTask, durations: Durations) -> int | None:
     """How long a task that has not succeeded will take: as it says, as others of its name did, or as all did."""
-    if "takes_us" in task.policy and (own := options_in(task.policy)) is not None and own.takes_us is not None:
+    if (
+        "takes_us" in task.policy
+        and (own := decode_stream_options(task.policy)) is not None
+        and own.takes_us is not None
+    ):
         return own.takes_us
     return durations.estimate_us(task.task)
 

@@ -86,12 +86,12 @@ def stats(connection: Connection, tenant: int, behind: bool) -> Stats:
         claims=sums[metrics.CLAIMS], claim_conflicts=sums[metrics.CONFLICTS],
         lease_renewals=sums[metrics.RENEWALS] + now.renewals, lease_expiries=sums[metrics.EXPIRIES],
         retries=sums[metrics.RETRIES], failures=sums[metrics.FAILURES], DLQ_count=now.dead, held=now.held,
-        workers=now.workers, types=types_in(rows), states=states_in(rows),
+        workers=now.workers, types=list_types(rows), states=list_states(rows),
         queues=[make_queue_stats(depth, now.now) for depth in now.depths], behind=behind,
     )  # fmt: skip
 
 
-def types_in(rows: Rows) -> list[TypeStats]:
+def list_types(rows: Rows) -> list[TypeStats]:
     """Every type of work that was counted, by name."""
     sums: Counter[tuple[str, str]] = Counter()
     times: dict[tuple[str, str], dict[int, int]] = {}
@@ -115,10 +115,10 @@ def spread(counts: Mapping[int, int] | None) -> Spread | None:
     """Returns how many there are, with p50 and p95; None if there are none."""
     if not counts:
         return None
-    return Spread(sum(counts.values()), quantile(counts, 0.5), quantile(counts, 0.95))
+    return Spread(sum(counts.values()), find_quantile(counts, 0.5), find_quantile(counts, 0.95))
 
 
-def quantile(counts: Mapping[int, int], share: float) -> float:
+def find_quantile(counts: Mapping[int, int], share: float) -> float:
     """The time that so large a share took at most, in seconds, estimated inside its bucket; `counts` is not empty."""
     rank, before, place = share * sum(counts.values()), 0, 0
     for place in sorted(counts):
@@ -132,7 +132,7 @@ def quantile(counts: Mapping[int, int], share: float) -> float:
     return round((low + (bounds[place] - low) * (rank - before) / counts[place]) / MILLION, 6)
 
 
-def states_in(rows: Rows) -> list[StateCount]:
+def list_states(rows: Rows) -> list[StateCount]:
     """Whoever came to a state and did not leave it is there."""
     units: Counter[tuple[str, str]] = Counter()
     for name, words, value in rows:

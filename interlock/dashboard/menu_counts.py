@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from interlock.client.stats import states_in
+from interlock.client.stats import list_states
 from interlock.kernel.approvals import waiting
 from interlock.kernel.errors import StoreError
 from interlock.kernel.lifecycle import Category, Lifecycle
-from interlock.server.auth import loop_time
+from interlock.server.auth import read_loop_time
 from interlock.store.connection import Connection
 from interlock.store.queries.metrics import read_moves, read_next_counts
 
@@ -35,9 +35,9 @@ class MenuCounts:
         if not request.may("read"):
             return {}
         until, counts = self.known.get(request.caller.tenant, (0.0, None))
-        if counts is None or loop_time() > until:
+        if counts is None or read_loop_time() > until:
             counts = asyncio.ensure_future(count_for_menu(request))
-            self.known[request.caller.tenant] = loop_time() + KEPT_SECONDS, counts
+            self.known[request.caller.tenant] = read_loop_time() + KEPT_SECONDS, counts
         return await asyncio.shield(counts)
 
 
@@ -57,7 +57,7 @@ async def count_for_menu(request: "PageRequest") -> Counts:
 def read_menu_counts(connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle]) -> Counts:
     """Reads how many wait for a person, and how many are dead letters."""
     of_people, inbox, dead = set(waiting(lifecycles)), 0, 0
-    for each in states_in(read_moves(connection, tenant)):
+    for each in list_states(read_moves(connection, tenant)):
         inbox += each.units if (each.lifecycle, each.state) in of_people else 0
         if each.lifecycle in lifecycles and each.state in lifecycles[each.lifecycle].states:
             dead += each.units if lifecycles[each.lifecycle].category(each.state) is Category.DEAD else 0

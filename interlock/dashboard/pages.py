@@ -25,7 +25,7 @@ from interlock.dashboard.sharing import SharedAnswers
 from interlock.kernel.api_keys import allows
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Contended, InterlockError, TooSlow, Unavailable
-from interlock.server.auth import loop_time, require_scope
+from interlock.server.auth import read_loop_time, require_scope
 from interlock.server.errors import ApiError, make_api_error
 from interlock.server.logs import write_log
 from interlock.server.operations import NoQuery, Operation, Reply, Request, ServerState, make_request_id
@@ -310,7 +310,7 @@ class Site:
 
     async def answer(self, page: WebPage, http_request: HttpRequest) -> Response[Any]:
         """Answers a request for a page, whatever happens, and writes it to the log."""
-        began, session = loop_time(), None
+        began, session = read_loop_time(), None
         try:
             self.check_place(http_request)
             session = await self.find_session(http_request)
@@ -425,7 +425,7 @@ class Site:
 
     async def act(self, action: Action, http_request: HttpRequest) -> Response[Any]:
         """Does what a button says, and leads back to its page; a refusal is shown there, in the engine's words."""
-        began, session = loop_time(), None
+        began, session = read_loop_time(), None
         try:
             self.check_place(http_request)
             session, form = await self.read_own_form(http_request)

@@ -19,7 +19,7 @@ import msgspec
 from interlock.client.keys import is_valid_secret
 from interlock.kernel.api_keys import digest_of, read_key
 from interlock.kernel.ids import format_id, parse_id
-from interlock.server.auth import Caller, KeyCache, loop_time
+from interlock.server.auth import Caller, KeyCache, read_loop_time
 from interlock.server.errors import ApiError
 from interlock.server.limits import MINUTE
 
@@ -127,13 +127,13 @@ class Sessions:
         self.refuse_repeated(who)
         known = await self.keys.find(*parts) if parts else None
         if known is None or parts is None or not is_valid_secret(known.row, parts[2], known.now()):
-            self.wrong.setdefault(who, deque()).append(loop_time())
+            self.wrong.setdefault(who, deque()).append(read_loop_time())
             raise ApiError(401, "this key is not valid; `interlock key create NAME --scope read` makes one")
         return make_signed(SIGN_IN, parts[0], parts[1], digest_of(f"seal {known.row.digest}"), LASTS_SECONDS)
 
     def refuse_repeated(self, who: tuple[str, str]) -> None:
         """Raises ApiError (429) for an address that has shown five wrong secrets of a key within a minute."""
-        now = loop_time()
+        now = read_loop_time()
         if len(self.wrong) > 10_000:
             self.wrong = {each: times for each, times in self.wrong.items() if times and now - times[-1] < MINUTE}
         times = self.wrong.get(who, deque())

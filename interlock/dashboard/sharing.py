@@ -8,7 +8,7 @@ happened before. Whoever loads a page gets an answer of their own.
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 
-from interlock.server.auth import loop_time
+from interlock.server.auth import read_loop_time
 
 CHANGE_SECONDS = 1.0  # between two answers to a page that is open
 
@@ -22,8 +22,8 @@ class SharedAnswers:
 
     async def wait_for_instant(self) -> int:
         """Waits for the next common instant, and returns its number."""
-        number = int(loop_time() / CHANGE_SECONDS) + 1
-        await asyncio.sleep(number * CHANGE_SECONDS - loop_time())
+        number = int(read_loop_time() / CHANGE_SECONDS) + 1
+        await asyncio.sleep(number * CHANGE_SECONDS - read_loop_time())
         return number
 
     async def share(self, instant: int, key: Hashable, make: Callable[[], Awaitable[str]]) -> str:

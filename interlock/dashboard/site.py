@@ -43,7 +43,7 @@ from interlock.dashboard.render import HERE, render
 from interlock.dashboard.sharing import SharedAnswers
 from interlock.kernel.commands.operators import REASONS, Bury
 from interlock.kernel.errors import InterlockError, StoreError
-from interlock.server.auth import loop_time, require_scope
+from interlock.server.auth import read_loop_time, require_scope
 from interlock.server.errors import ApiError
 from interlock.server.operations import Operation, ServerState, parse_unit_id
 from interlock.server.request_pipeline import HttpRequest, RequestPipeline
@@ -158,7 +158,7 @@ def make_route(
 
 async def lead_to_pages(site: Site, http_request: HttpRequest) -> Response[Any]:
     """Leads from the root to the first page."""
-    return finish(redirect(f"{site.prefix}{UI}/"), http_request, "/", loop_time(), None)
+    return finish(redirect(f"{site.prefix}{UI}/"), http_request, "/", read_loop_time(), None)
 
 
 async def send_file(http_request: HttpRequest) -> Response[Any]:
@@ -177,7 +177,7 @@ async def send_file(http_request: HttpRequest) -> Response[Any]:
 
 async def stream_changes(site: Site, http_request: HttpRequest) -> Response[Any]:
     """Sends a page anew when something has happened, at most about once a second, until it tells of what has ended."""
-    began, session = loop_time(), None
+    began, session = read_loop_time(), None
     try:
         site.check_place(http_request)
         session = await site.find_session(http_request)
@@ -306,7 +306,7 @@ async def guard(
     site: Site, http_request: HttpRequest, path: str, call: Callable[[], Awaitable[Response[Any]]]
 ) -> Response[Any]:
     """Returns what a call answers, or the page that says why it could not."""
-    began = loop_time()
+    began = read_loop_time()
     try:
         site.check_place(http_request)
         response = await call()
@@ -348,7 +348,7 @@ async def send_form(
     call: Callable[[PageRequest, dict[str, str]], Awaitable[str | Response[Any]]],
 ) -> Response[Any]:  # fmt: skip
     """Sends a form of a session, and shows what the call answers, or leads there; a refusal is shown above the form."""
-    began, session = loop_time(), None
+    began, session = read_loop_time(), None
     try:
         site.check_place(http_request)
         session, form = await site.read_own_form(http_request)

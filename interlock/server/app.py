@@ -35,7 +35,7 @@ from interlock.server import (
     workers,
 )
 from interlock.server.api_page import PAGE, PAGE_HEADERS
-from interlock.server.auth import loop_time
+from interlock.server.auth import read_loop_time
 from interlock.server.errors import RETRY_SOON, ApiError
 from interlock.server.limits import Limits
 from interlock.server.logs import write_log
@@ -192,5 +192,5 @@ def answer_unrouted(http_request: HttpRequest, error: Exception) -> Response[byt
     """Answers a request to no operation, or one that cannot be read."""
     response, request_id = make_error_response(error), make_request_id()
     response.headers["X-Request-Id"] = request_id
-    log_request(http_request.method, "", response.status_code, loop_time(), request_id)
+    log_request(http_request.method, "", response.status_code, read_loop_time(), request_id)
     return response

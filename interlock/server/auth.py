@@ -51,10 +51,10 @@ class CachedKey(msgspec.Struct, frozen=True):
 
     def now(self) -> int:
         """The time of the store, as far as we know."""
-        return self.store_us + round((loop_time() - self.read_at) * 1_000_000)
+        return self.store_us + round((read_loop_time() - self.read_at) * 1_000_000)
 
 
-def loop_time() -> float:
+def read_loop_time() -> float:
     """Seconds by the clock of the event loop, which only goes forward."""
     return asyncio.get_running_loop().time()
 
@@ -90,7 +90,7 @@ class KeyCache:
         if tenant >= 2**31 or key >= 2**63:
             return None
         known_key = self.cached.get((tenant, key))
-        if known_key is None or loop_time() - known_key.read_at >= TRUSTED_SECONDS:
+        if known_key is None or read_loop_time() - known_key.read_at >= TRUSTED_SECONDS:
             known_key = await self.load_key(tenant, key)
         if known_key is None or not is_valid_at(known_key.row, known_key.now()):
             return None
@@ -103,7 +103,7 @@ class KeyCache:
         cached = self.cached.get((tenant, key))
         if (
             cached
-            and loop_time() - cached.read_at < TRUSTED_SECONDS
+            and read_loop_time() - cached.read_at < TRUSTED_SECONDS
             and is_valid_secret(cached.row, secret, cached.now())
         ):
             return cached
@@ -119,7 +119,7 @@ class KeyCache:
                 del self.loads[tenant, key]
 
     async def load_key(self, tenant: int, key: int) -> CachedKey | None:
-        read_at = loop_time()
+        read_at = read_loop_time()
 
         def query(connection: Connection) -> CachedKey | None:
             row, its = find_api_key(connection, tenant, key), read_tenant(connection, tenant)

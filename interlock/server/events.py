@@ -9,7 +9,7 @@ from msgspec import Meta
 from interlock.client.event_views import FeedResponse, make_feed_page
 from interlock.client.feed import list_triggers, make_feed_filter
 from interlock.client.selections import list_states
-from interlock.server.auth import loop_time
+from interlock.server.auth import read_loop_time
 from interlock.server.event_feed import TailEvent
 from interlock.server.operations import Operation, Request, parse_unit_id
 from interlock.server.request_schemas import Id, Name, Strict
@@ -84,7 +84,7 @@ async def stream_feed(
     try:
         while not request.server.closing:
             yield b"".join(TailEvent(item).encode() for item in page.events) + encode_cursor(page.next)
-            after, cursor, sent_at = page.position, page.next, loop_time()
+            after, cursor, sent_at = page.position, page.next, read_loop_time()
             if page.more:
                 page = await request.read(read_feed_page, wanted, STREAM_PAGE, cursor)
                 continue
@@ -97,10 +97,10 @@ async def stream_feed(
                             if wanted.fits(event.item):
                                 fitting.append(event.encode())
                     if fitting:
-                        sent_at = loop_time()
+                        sent_at = read_loop_time()
                         yield b"".join(fitting) + encode_cursor(cursor)
-                    elif loop_time() - sent_at > PING_SECONDS:
-                        sent_at = loop_time()
+                    elif read_loop_time() - sent_at > PING_SECONDS:
+                        sent_at = read_loop_time()
                         yield PING + encode_cursor(cursor)
                     if listener.ended or not await request.is_still_allowed():
                         return

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.client.long_poll import PATH, LongPollResponse
-from interlock.server.auth import loop_time
+from interlock.server.auth import read_loop_time
 from interlock.server.errors import ApiError
 from interlock.server.operations import Operation, Request
 from interlock.server.request_schemas import Name, Strict
@@ -31,10 +31,10 @@ async def wait(request: Request) -> LongPollResponse:
         raise ApiError(400, "give queues to wait for, or a worker whose calls to wait for: exactly one of them")
     caller, waiters = request.caller, request.server.waiters
     waiter = await waiters.find((caller.key, body.waiter), (caller.tenant, body.queues, body.worker))
-    until = loop_time() + body.seconds
+    until = read_loop_time() + body.seconds
     while True:
         waiters.tick(caller.tenant)
-        left = until - loop_time()
+        left = until - read_loop_time()
         woken = await waiter.wait(max(0.0, min(SLICE, left)))
         if woken or left <= 0 or request.server.closing:
             return LongPollResponse(woken)

@@ -12,7 +12,7 @@ from interlock.client.stats import Stats
 from interlock.client.stats import stats as read_stats
 from interlock.core.plugin import Gauge, PluginMetrics
 from interlock.kernel import metrics
-from interlock.server.auth import loop_time
+from interlock.server.auth import read_loop_time
 from interlock.server.operations import Operation, Request
 from interlock.store.connection import Connection
 from interlock.store.queries.metrics import Depth, Gauges, read_counts, read_gauges, read_next_counts
@@ -58,13 +58,13 @@ async def show_stats(request: Request) -> Stats:
 
 async def count_up(request: Request) -> bool:
     """What has happened is counted, as far as time allows; answers whether more is left."""
-    end = loop_time() + min(SECONDS, request.question_seconds / 2)
+    end = read_loop_time() + min(SECONDS, request.question_seconds / 2)
     async with request.server.counting(request.caller.tenant):  # what others count meanwhile need not be read twice
         while True:
             tally, behind = await request.read(read_next_counts, request.app.lifecycles)
             if tally:
                 await request.send(tally)
-            if not behind or loop_time() >= end:
+            if not behind or read_loop_time() >= end:
                 return behind
 
 

@@ -16,7 +16,7 @@ from litestar.response import Stream
 from interlock.kernel.commands import Admit
 from interlock.kernel.errors import TooSlow, Unknown
 from interlock.kernel.ids import parse_id
-from interlock.server.auth import Caller, InvalidKey, KeyCache, loop_time, require_scope
+from interlock.server.auth import Caller, InvalidKey, KeyCache, read_loop_time, require_scope
 from interlock.server.errors import TOO_SLOW, ApiError, make_api_error
 from interlock.server.guesses import guess_field
 from interlock.server.limits import InvalidKeyLimiter
@@ -51,7 +51,7 @@ class RequestPipeline:
 
     async def answer(self, operation: Operation, http_request: HttpRequest) -> Response[Any] | Stream:
         """Returns the response, whatever happens, and writes it to the log."""
-        began, caller, headers, request_id = loop_time(), None, dict[str, str](), make_request_id()
+        began, caller, headers, request_id = read_loop_time(), None, dict[str, str](), make_request_id()
         response: Response[Any] | Stream
         try:
             address = http_request.client.host if http_request.client else ""
@@ -66,7 +66,7 @@ class RequestPipeline:
         except Exception as error:
             response = make_error_response(error, operation, request_id)
         response.headers.update({**headers, "X-Request-Id": request_id})
-        unit = unit_in_path(operation, http_request)
+        unit = find_unit_in_path(operation, http_request)
         log_request(operation.method, operation.path, response.status_code, began, request_id, caller, unit)
         return response
 
@@ -100,7 +100,7 @@ class RequestPipeline:
         try:
             caller = await self.keys.find_caller(header)
         except InvalidKey:
-            self.invalid_keys.count(address, loop_time())
+            self.invalid_keys.count(address, read_loop_time())
             raise
         require_scope(caller, operation.scope)
         return caller
@@ -129,7 +129,7 @@ class RequestPipeline:
         return request
 
 
-def unit_in_path(operation: Operation, http_request: HttpRequest) -> int | None:
+def find_unit_in_path(operation: Operation, http_request: HttpRequest) -> int | None:
     """Returns the job or run that a path names, as the worker's log has it; never the text that was sent."""
     if any(path in operation.path for path in UNIT_PATHS):
         with suppress(Unknown):
@@ -147,7 +147,7 @@ def log_request(
         began: seconds by the clock of the event loop.
     """
     facts = {
-        "method": method, "route": route, "status": status, "took_ms": round((loop_time() - began) * 1_000, 3),
+        "method": method, "route": route, "status": status, "took_ms": round((read_loop_time() - began) * 1_000, 3),
         "tenant": caller.tenant if caller else None, "key": caller.key if caller else None, "request": request_id,
         **({} if unit is None else {"unit": unit}),
     }  # fmt: skip

@@ -7,7 +7,7 @@ import msgspec
 
 from interlock.client import json_views
 from interlock.kernel.rows import Event
-from interlock.server.auth import loop_time
+from interlock.server.auth import read_loop_time
 from interlock.server.errors import ApiError
 from interlock.server.event_feed import PAGE
 from interlock.server.operations import Request
@@ -64,7 +64,7 @@ def open_stream(request: Request, unit: int, after: int) -> EventStream:
 
 async def stream_events(request: Request, unit: int, after: int, leave: Callable[[], None]) -> AsyncIterator[bytes]:
     """Every event behind `after`, until the unit has settled, the key is void or the server ends."""
-    sent_at, streams = loop_time(), request.server.streams
+    sent_at, streams = read_loop_time(), request.server.streams
     try:
         while not request.server.closing:
             events, settled = await request.read(read_next, unit, after)
@@ -80,14 +80,14 @@ async def stream_events(request: Request, unit: int, after: int, leave: Callable
                 while not (request.server.closing or listener.behind):
                     for event in await listener.wait(CHECK_SECONDS):
                         if event.version > after:
-                            after, sent_at = event.version, loop_time()
+                            after, sent_at = event.version, read_loop_time()
                             yield encode_event(event)
                     if listener.behind:
                         break
                     if listener.ended and not listener.changed.is_set():
                         return
-                    if loop_time() - sent_at > PING_SECONDS:
-                        sent_at = loop_time()
+                    if read_loop_time() - sent_at > PING_SECONDS:
+                        sent_at = read_loop_time()
                         yield PING
                     if not await request.is_still_allowed():
                         return

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from interlock.client.app import App
 from interlock.core.wakeups import Subscription
 from interlock.kernel.commands import Tick
-from interlock.server.auth import loop_time
+from interlock.server.auth import read_loop_time
 from interlock.server.errors import RETRY_SOON, ApiError
 from interlock.server.logs import write_log
 
@@ -22,13 +22,13 @@ class Waiter:
     """A client that waits, and whether something happened since its last response."""
 
     def __init__(self, watch: Subscription, wanted: Wanted) -> None:
-        self.watch, self.wanted, self.used = watch, wanted, loop_time()
+        self.watch, self.wanted, self.used = watch, wanted, read_loop_time()
         self.woken, loop = asyncio.Event(), asyncio.get_running_loop()
         watch.on_notify(lambda: loop.call_soon_threadsafe(self.woken.set))
 
     async def wait(self, seconds: float) -> bool:
         """Whether something has happened since the last response, or happens within so many seconds."""
-        self.used = loop_time()
+        self.used = read_loop_time()
         try:
             async with asyncio.timeout(seconds):
                 await self.woken.wait()
@@ -71,13 +71,13 @@ class Waiters:
     def drop_idle(self) -> None:
         """Who has not asked for a while is gone."""
         for name, waiter in list(self.known.items()):
-            if loop_time() - waiter.used > KEPT_SECONDS:
+            if read_loop_time() - waiter.used > KEPT_SECONDS:
                 waiter.watch.unsubscribe(waiter.watch)
                 del self.known[name]
 
     def tick(self, tenant: int) -> None:
         """Time passes for a tenant whose workers wait here: they do not let it pass themselves."""
-        now = loop_time()
+        now = read_loop_time()
         if tenant not in self.ticked or now - self.ticked[tenant] >= TICK_SECONDS:
             self.ticked[tenant] = now
             self.app.engine.put(Tick(tenant=tenant, actor="server")).add_done_callback(log_tick_failure)

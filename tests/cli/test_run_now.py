@@ -11,7 +11,7 @@ def test_a_delayed_job_is_run_now_once(place: Place) -> None:
     name = format_id("job", job)
     assert "is delayed" in place.ask("why", name).out
     answer = place.ask("run-now", name, "--reason", "urgent", "--actor", "bob")
-    assert (answer.code, answer.out) == (0, f"{name} waits for its time no longer; it is queued\n")
+    assert (answer.code, answer.out) == (0, f"{name} no longer waits for its time; it is queued\n")
     again = place.ask("run-now", name, "--json").json
     assert again == {"unit": name, "state": "queued", "version": place.world.unit(job).version, "applied": False}
     assert "is delayed" not in place.ask("why", name).out

@@ -158,6 +158,6 @@ def test_why_says_how_a_task_that_failed_is_done_again(ask: Ask, folder: Path) -
         held = LeaseRef(grant.unit, grant.fence, grant.lease)
         app.send(Finish(outcomes=(Outcome(held=held, ended="failure", error_class="PermanentError"),)))
         name = format_id("task", grant.unit)
-        assert f"do it again: interlock workstream retry {name}\n" in app.why(name)
+        assert f"retry it: interlock workstream retry {name}\n" in app.why(name)
         stream.cancel()
-        assert f"do it again: interlock workstream rerun {stream.id} --failed\n" in app.why(name)
+        assert f"rerun it: interlock workstream rerun {stream.id} --failed\n" in app.why(name)

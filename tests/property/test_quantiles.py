@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.client.stats import quantile, spread
+from interlock.client.stats import find_quantile, spread
 from interlock.kernel.metrics import BOUNDS_US
 
 TIMES = st.lists(st.integers(0, 2 * BOUNDS_US[-1]), min_size=1, max_size=60)
@@ -18,7 +18,7 @@ def test_the_estimate_is_in_the_bucket_of_the_true_one(times: list[int], share: 
     rank = max(0, -(-int(share * 100) * len(times) // 100) - 1)  # the first that so many do not exceed
     true = sorted(times)[rank]
     place = bisect_left(BOUNDS_US, true)
-    estimate = quantile(counts, share) * 1_000_000
+    estimate = find_quantile(counts, share) * 1_000_000
     if place == len(BOUNDS_US):
         assert estimate == BOUNDS_US[-1]
     else:

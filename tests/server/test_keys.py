@@ -10,7 +10,7 @@ from interlock.client.keys import issue_key
 from interlock.kernel.api_keys import digest_of, format_key, read_key
 from interlock.kernel.commands import RevokeKey, RotateKey
 from interlock.kernel.rows import Key as Row
-from interlock.server.auth import TRUSTED_SECONDS, CachedKey, KeyCache, loop_time
+from interlock.server.auth import TRUSTED_SECONDS, CachedKey, KeyCache, read_loop_time
 from interlock.server.errors import ApiError
 from tests.server.stage import Stage
 
@@ -58,7 +58,7 @@ def test_many_who_ask_at_once_share_a_look() -> None:
         nonlocal looks
         looks += 1
         await asyncio.sleep(0)
-        return CachedKey(row, False, 0, loop_time())
+        return CachedKey(row, False, 0, read_loop_time())
 
     async def story() -> list[Any]:
         keys = KeyCache(look)

@@ -20,7 +20,7 @@ def audit_itself(connection: Connection, lifecycles: Mapping[str, Lifecycle]) ->
         yield Broken(GUARDED, 0, text)
 
 
-def until_damage(broken: Iterable[Broken]) -> Iterator[Broken]:
+def stop_at_damage(broken: Iterable[Broken]) -> Iterator[Broken]:
     """These findings; a page that cannot be read is one more, and the last."""
     try:
         yield from broken

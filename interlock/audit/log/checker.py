@@ -25,7 +25,7 @@ from interlock.audit.log.state import (
     lines,
     quote_text,
     quote_transition,
-    sound_part,
+    split_sound,
 )
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle, Severity
 
@@ -99,7 +99,7 @@ class Checker:
             fields = msgspec.json.decode(raw.decode())
             if not isinstance(fields, dict):
                 return self.find("schema", f"it is {quote_text(raw.decode().strip())}; an object is wanted")
-            sound, faults = sound_part(fields, LogLine)
+            sound, faults = split_sound(fields, LogLine)
         except UnicodeDecodeError:
             return self.find("schema", "it is not UTF-8 text")
         except (ValueError, RecursionError) as reason:
@@ -250,7 +250,7 @@ class Checker:
     def retries(self, machine: LogMachine, meta: Metadata, step: LogStep, value: int) -> int:
         """retry_count never falls; neither it nor the retries in the log exceed max_retries."""
         if meta.max_retries >= 0:
-            value = bits.with_small(value, bits.LIMIT, meta.max_retries + 1)
+            value = bits.pack_small(value, bits.LIMIT, meta.max_retries + 1)
         spent = (value >> bits.SPENT & bits.SMALL) + step.spends
         last, count = value >> bits.RETRIES & bits.SMALL, meta.retry_count
         limit, whose = self.limit(machine, meta, value >> bits.LIMIT & bits.SMALL)
@@ -260,8 +260,8 @@ class Checker:
             self.find("invariant", f"this is its retry number {spent}, above {whose}", [f"at most {limit}"])
         if 0 <= count < last:
             self.find("invariant", f"retry_count falls from {last} to {count}", [f"at least {last}"])
-        value = bits.with_small(value, bits.SPENT, spent)
-        return bits.with_small(value, bits.RETRIES, last if count < 0 else count)
+        value = bits.pack_small(value, bits.SPENT, spent)
+        return bits.pack_small(value, bits.RETRIES, last if count < 0 else count)
 
     def limit(self, machine: LogMachine, meta: Metadata, known: int) -> tuple[int, str]:
         """The max_retries of a task, and who says so."""

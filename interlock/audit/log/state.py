@@ -102,7 +102,7 @@ def amount(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def sound_part(
+def split_sound(
     fields: dict[str, Any], shape: type[msgspec.Struct], prefix: str = ""
 ) -> tuple[dict[str, Any], list[str]]:
     """The fields that are what they must be, and what is wrong with the others."""
@@ -111,7 +111,7 @@ def sound_part(
     for field in msgspec.structs.fields(shape):
         name, value, wanted = field.name, fields.get(field.name), field.type.__metadata__[0].description
         if name == "metadata" and isinstance(value, dict):
-            sound[name], more = sound_part(value, Metadata, "metadata.")
+            sound[name], more = split_sound(value, Metadata, "metadata.")
             faults += more
         elif name not in fields:
             faults += [f"{name} is missing; {wanted} is wanted"] if field.required else []
@@ -167,7 +167,7 @@ def key(lifecycle: str, entity_id: str) -> int:
     return hash((lifecycle, entity_id)) & KEY
 
 
-def with_small(value: int, shift: int, number: int) -> int:
+def pack_small(value: int, shift: int, number: int) -> int:
     """`value` with a six-bit number in it; 63 stands for every number from there on."""
     return value & ~(SMALL << shift) | min(number, SMALL) << shift
 

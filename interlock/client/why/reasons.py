@@ -40,7 +40,7 @@ def find_reason(facts: Facts) -> Reason:
     for explain in EXPLANATIONS:
         if reason := explain(facts):
             return reason
-    return Reason("resting", f"{facts.name} is {facts.unit.state}, and nothing keeps it there but its table")
+    return Reason("resting", f"{facts.name} is {facts.unit.state}, and waits for nothing that this program knows")
 
 
 def explain_end(facts: Facts) -> Reason | None:
@@ -75,9 +75,9 @@ def suggest_again(facts: Facts) -> str:
         return ""
     if facts.parent is not None and facts.lifecycles[facts.parent.unit.lifecycle].options.roll_up is RollUp.CRITICAL:
         if facts.parent.unit.outcome is None and not facts.unit.decides:
-            return f"do it again: interlock workstream retry {facts.name}"
+            return f"retry it: interlock workstream retry {facts.name}"
         name = format_id(facts.parent.unit.lifecycle, facts.parent.unit.id)
-        return f"do it again: interlock workstream rerun {name} --failed"
+        return f"rerun it: interlock workstream rerun {name} --failed"
     return f"requeue it: interlock dead-letters requeue {facts.name}"
 
 
@@ -149,7 +149,7 @@ def explain_cancel_request(facts: Facts) -> Reason | None:
     else:
         ends = f"{unit.state} does not allow a cancel; it is done as soon as it leaves that state"
     answer = f"{facts.name} was asked to stop at {format_time(unit.asked_at)}{by}: {ends}"
-    return Reason("cancel_requested", answer, drop_empty(f"stop it at once: interlock cancel {facts.name} --hard"))
+    return Reason("cancel_requested", answer, drop_empty(f"stop it immediately: interlock cancel {facts.name} --hard"))
 
 
 def explain_follower(facts: Facts) -> Reason | None:
@@ -258,7 +258,7 @@ def explain_signal(facts: Facts) -> Reason | None:
     if word == "sleep":
         return Reason("signal", f"{facts.name} sleeps ('{child}'){until}")
     if word == "verdict":
-        return Reason("signal", f"{facts.name} waits for the verdict on what it has made{until}")
+        return Reason("signal", f"{facts.name} waits until its result is validated{until}")
     if word == "child":
         answer = f"{facts.name} waits until its child '{child}' has ended{until}"
         return Reason("signal", answer, tell_child(facts, child))
@@ -317,7 +317,7 @@ def explain_outage(facts: Facts, outage: PauseRow) -> Reason | None:
         else f"the next try is at {format_time_relative(outage.until or facts.now, facts.now)}{tries}"
     )
     report = f"reported by {outage.actor} at {format_time(outage.since)}: {shorten(outage.reason)}"
-    end = f"let all go on: interlock unpause --outage {outage.name}"
+    end = f"end the outage: interlock unpause --outage {outage.name}"
     return Reason("outage", f"{facts.name} waits for '{outage.name}', which is away, {report}", (coming, end))
 
 

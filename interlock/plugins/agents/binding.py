@@ -34,7 +34,7 @@ from interlock.plugins.agents.contracts import (
     find_fault,
     parse_contract,
 )
-from interlock.plugins.agents.options import JOB, NAME, RUN, AgentOptions, ContractTerms, options_of
+from interlock.plugins.agents.options import JOB, NAME, RUN, AgentOptions, ContractTerms, read_agent_options
 from interlock.plugins.agents.queries import (
     keep_contract,
     read_contract_text,
@@ -67,7 +67,7 @@ def prepare_agent_work(tx: UnitOfWork, work: Work, parent: Unit | None) -> Work:
         return work
     if work.lifecycle != JOB:  # approvals, helpers and whatever else is made below a run do not decide it
         return msgspec.structs.replace(work, decides=False) if work.decides else work
-    terms = options_of(tx.body(parent)).contract
+    terms = read_agent_options(tx.body(parent)).contract
     if terms is None:
         return work
     return msgspec.structs.replace(work, capabilities=(*work.capabilities, name_capability(terms.digest)))
@@ -247,7 +247,7 @@ def find_contract_digest(tx: UnitOfWork, run: Unit) -> str:
     changed = read_notes(tx, [run.id], CONTRACT)
     if changed:
         return str(msgspec.json.decode(changed[-1].payload)["contract"]["digest"])
-    terms = options_of(tx.body(run)).contract
+    terms = read_agent_options(tx.body(run)).contract
     return "" if terms is None else terms.digest
 
 
@@ -318,7 +318,7 @@ def move_to_lane(tx: UnitOfWork, job: Unit, digest: str) -> None:
 
 def list_terms(tx: UnitOfWork, run: Unit) -> AgentOptions:
     """What a run has agreed to: its options, with the terms of the contract that it has now."""
-    own = options_of(tx.body(run))
+    own = read_agent_options(tx.body(run))
     changed = read_notes(tx, [run.id], CONTRACT)
     if not changed:
         return own

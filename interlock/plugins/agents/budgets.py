@@ -39,7 +39,7 @@ from interlock.kernel.errors import InterlockError, NotWanted
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
-from interlock.plugins.agents.options import JOB, RUN, options_of
+from interlock.plugins.agents.options import JOB, RUN, read_agent_options
 from interlock.plugins.agents.queries import (
     add_used,
     begin_time,
@@ -150,7 +150,7 @@ def spend(tx: UnitOfWork, run: Unit, amounts: Mapping[str, int]) -> None:
     """A run, and those above it, have used so much more. The highest one that has used too much ends, and all below."""
     over: tuple[Unit, MeterStatus] | None = None
     for each in list_runs_above(tx, run):
-        caps = options_of(tx.body(each)).budget or {}
+        caps = read_agent_options(tx.body(each)).budget or {}
         for meter in add_used(tx, each.id, amounts, caps):
             if meter.hard is not None and meter.used > meter.hard:
                 over = each, meter
@@ -297,7 +297,7 @@ def start_time(tx: UnitOfWork, job: Unit, fence: int) -> None:
     run = find_run(tx, job)
     if run is not None:
         count_time(tx, run, job)
-        begin_time(tx, run.id, (options_of(tx.body(run)).budget or {}).get(ACTIVE, Cap()))
+        begin_time(tx, run.id, (read_agent_options(tx.body(run)).budget or {}).get(ACTIVE, Cap()))
 
 
 def count_time(tx: UnitOfWork, run: Unit, job: Unit) -> None:
@@ -346,7 +346,7 @@ def hand_over_meters(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, A
     known = read_meters_of(tx.connection, list(runs.values()))
     meters = {}
     for unit, run in runs.items():
-        caps = options_of(tx.body(tx.unit(run))).budget or {}
+        caps = read_agent_options(tx.body(tx.unit(run))).budget or {}
         used = {meter.name: meter for meter in known.get(run, ())}
         unused = [MeterStatus(name, 0, cap.soft, cap.hard) for name, cap in caps.items() if name not in used]
         meters[unit] = {"meters": (*used.values(), *unused)}

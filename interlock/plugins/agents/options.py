@@ -63,6 +63,6 @@ def check_agent(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
         parse_contract(own.contract.text)
 
 
-def options_of(body: Body) -> AgentOptions:
+def read_agent_options(body: Body) -> AgentOptions:
     """What a run says of itself."""
     return option_of(body, NAME, AgentOptions) or AgentOptions()

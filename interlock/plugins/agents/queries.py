@@ -10,7 +10,7 @@ from interlock.kernel.commands import MeterStatus
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Note
-from interlock.plugins.agents.options import RUN, options_of
+from interlock.plugins.agents.options import RUN, read_agent_options
 from interlock.store.connection import Connection
 from interlock.store.queries.views import view
 from interlock.store.unit_of_work import UnitOfWork
@@ -290,7 +290,7 @@ def read_contract_of_run(connection: Connection, tenant: int, unit: int) -> RunC
         return None
     notes = [kept for kept in read_notes_of(connection, tenant, unit) if kept.kind == "contract"]
     last = msgspec.json.decode(notes[-1].payload) if notes else {}
-    terms = options_of(run.body).contract
+    terms = read_agent_options(run.body).contract
     digest = last["contract"]["digest"] if last else terms.digest if terms else None
     text = read_contract_text(connection, tenant, digest) if digest else None
     return RunContract(

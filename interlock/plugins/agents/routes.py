@@ -27,7 +27,7 @@ from interlock.kernel.ids import format_id
 from interlock.plugins.agents.contracts import MISMATCH, ContractMismatch
 from interlock.plugins.agents.decisions import RESUME
 from interlock.plugins.agents.governance import RunDecision, read_decision
-from interlock.plugins.agents.options import JOB, NAME, RUN, AgentOptions, ContractTerms, options_of
+from interlock.plugins.agents.options import JOB, NAME, RUN, AgentOptions, ContractTerms, read_agent_options
 from interlock.plugins.agents.queries import (
     RunContract,
     find_resume_cause,
@@ -213,7 +213,7 @@ async def show_budget(request: Request) -> MetersResponse:
 
 def read_all_meters_of_run(connection: Connection, tenant: int, unit: int) -> list[MeterStatus]:
     """What a run has used and may use, also of what it has not used yet."""
-    caps = options_of(view(connection, tenant, unit).body).budget or {}
+    caps = read_agent_options(view(connection, tenant, unit).body).budget or {}
     return list_meters(read_meters_of_run(connection, tenant, unit), caps)
 
 

@@ -10,8 +10,8 @@ from interlock.core.effective_policy import policy_of
 from interlock.kernel.commands import Work
 from interlock.kernel.rows import Token, Unit
 from interlock.plugins.concurrency.queries import SlotState, take_due_tokens
-from interlock.plugins.concurrency.resources import capacity_of, key_of, resources_of
-from interlock.plugins.concurrency.slots import give_back, keys_of, rate_name, set_capacity, set_limit
+from interlock.plugins.concurrency.resources import find_capacity, name_slot, read_resources
+from interlock.plugins.concurrency.slots import give_back, list_slot_keys, name_rate, set_capacity, set_limit
 from interlock.store.unit_of_work import UnitOfWork
 
 
@@ -22,24 +22,26 @@ def set_capacities(tx: UnitOfWork, work: Work) -> None:
     if work.rate_key is not None and work.rate is not None:
         set_rate(tx, tx.tenant, work.rate_key, work.rate)
     for resource in work.resources:
-        set_capacity(tx, tx.tenant, key_of(resource), capacity_of(resource))
+        set_capacity(tx, tx.tenant, name_slot(resource), find_capacity(resource))
 
 
 def set_rate(tx: UnitOfWork, tenant: int, key: str, rate: int) -> None:
     """So many of a rate key may begin in its stretch of time from now on."""
-    set_capacity(tx, tenant, rate_name(key), rate)
+    set_capacity(tx, tenant, name_rate(key), rate)
 
 
 def spend_token(tx: UnitOfWork, unit: Unit, fence: int) -> None:
     """A unit that is being granted has its tokens no longer: they come back, but not to this unit."""
     body = tx.body(unit)
-    spent = {rate_name(body.rate_key): policy_of(body).rate_per_us or 0} if body.rate_key is not None else {}
-    spent |= {key_of(resource): resource.per_us or 0 for resource in resources_of(body) if resource.mode == "rated"}
+    spent = {name_rate(body.rate_key): policy_of(body).rate_per_us or 0} if body.rate_key is not None else {}
+    spent |= {
+        name_slot(resource): resource.per_us or 0 for resource in read_resources(body) if resource.mode == "rated"
+    }
     if not spent:
         return
     for key, per_us in spent.items():
         tx.add(Token(unit=unit.id, fence=fence, tenant=unit.tenant, key=key, back_at=tx.now + per_us))
-    tx.state(SlotState).keys[unit.id] = keys_of(body, held=True)
+    tx.state(SlotState).keys[unit.id] = list_slot_keys(body, held=True)
 
 
 def take_tokens_back(tx: UnitOfWork, limit: int) -> int:

@@ -45,7 +45,7 @@ def check_resources(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
         raise InterlockError(f"{len(work.resources)} resources are named; at most {NAMED_MAX} are allowed")
     for resource in work.resources:
         check_resource(resource)
-    keys = [key_of(resource) for resource in work.resources]
+    keys = [name_slot(resource) for resource in work.resources]
     twice = [resource.name for resource, key in zip(work.resources, keys, strict=True) if keys.count(key) > 1]
     if twice:
         raise InterlockError(f"the resource '{twice[0]}' is named twice; once is allowed")
@@ -77,32 +77,32 @@ def check_resource(resource: Resource) -> None:
         raise InterlockError(f"n is not allowed for the resource '{name}', which is {mode}; it is for a counted one")
 
 
-def key_of(resource: Resource) -> str:
+def name_slot(resource: Resource) -> str:
     """The key of its slot."""
     return f"{RESOURCE}{KINDS[resource.mode]}:{resource.name}"
 
 
-def amount_of(resource: Resource) -> int:
+def count_taken(resource: Resource) -> int:
     """How much of a resource a unit takes."""
     return WHOLE if resource.mode == "exclusive" else resource.n if resource.mode == "counted" else 1
 
 
-def capacity_of(resource: Resource) -> int:
+def find_capacity(resource: Resource) -> int:
     """How much there is of a resource, as far as work says."""
     if resource.mode == "counted":
         return resource.of or resource.n
     return resource.n if resource.mode == "rated" else WHOLE
 
 
-def resources_of(body: Body) -> tuple[Resource, ...]:
+def read_resources(body: Body) -> tuple[Resource, ...]:
     """The resources that a unit needs."""
     return policy_of(body).resources if IN_POLICY in body.policy else ()
 
 
-def amounts_in(resources: tuple[Resource, ...], *, held: bool) -> dict[str, int]:
+def count_amounts(resources: tuple[Resource, ...], *, held: bool) -> dict[str, int]:
     """What a unit takes while it is available, or held, in the order in which everybody takes it."""
     kept = (resource for resource in resources if not (held and resource.mode == "rated"))
-    return dict(sorted((key_of(resource), amount_of(resource)) for resource in kept))
+    return dict(sorted((name_slot(resource), count_taken(resource)) for resource in kept))
 
 
 def is_overtaking(tx: UnitOfWork, unit: Unit, slot: Slot) -> bool:
@@ -132,7 +132,7 @@ def find_wrong_amounts(connection: Connection) -> Iterator[tuple[int, str]]:
     """What is taken of a resource is what those have who are available or held, and nobody waits for what is free."""
     taken: dict[tuple[int, str], int] = {}
     for tenant, policy, held in read_resource_uses(connection):
-        for key, amount in amounts_in(policy_in(policy).resources, held=bool(held)).items():
+        for key, amount in count_amounts(policy_in(policy).resources, held=bool(held)).items():
             taken[tenant, key] = taken.get((tenant, key), 0) + amount
     for tenant, key, count in count_tokens(connection, RESOURCE):
         taken[tenant, key] = taken.get((tenant, key), 0) + count
@@ -143,5 +143,5 @@ def find_wrong_amounts(connection: Connection) -> Iterator[tuple[int, str]]:
             yield 0, f"{amount} of '{key}' of tenant {tenant} are taken, and those who have it have {has}"
     for unit, tenant, key, policy in read_resource_parked(connection):
         capacity, amount = slots[tenant, key]
-        if amount + amounts_in(policy_in(policy).resources, held=False)[key] <= capacity:
+        if amount + count_amounts(policy_in(policy).resources, held=False)[key] <= capacity:
             yield unit, f"it waits for '{key}', of which there is enough"

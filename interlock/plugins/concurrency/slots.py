@@ -16,7 +16,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Body, Slot, Unit
 from interlock.plugins.concurrency.queries import SLOTS, SlotState, find_parked, lock_slot
-from interlock.plugins.concurrency.resources import IN_POLICY, RESOURCE, amounts_in, is_overtaking, resources_of
+from interlock.plugins.concurrency.resources import IN_POLICY, RESOURCE, count_amounts, is_overtaking, read_resources
 from interlock.store.unit_of_work import UnitOfWork
 
 SLOTS_MAX = 2**31 - 1
@@ -35,7 +35,7 @@ class ConcurrencyOptions(msgspec.Struct, frozen=True, kw_only=True):
     rate_per_us: int | None = None
 
 
-def keys_of(body: Body, *, held: bool = False) -> dict[str, int]:
+def list_slot_keys(body: Body, *, held: bool = False) -> dict[str, int]:
     """The keys that a unit has while it is available, or held, and how much of each, in the order of taking them."""
     keys: dict[str, int] = {}
     if body.limit_key is not None:
@@ -43,9 +43,9 @@ def keys_of(body: Body, *, held: bool = False) -> dict[str, int]:
     if body.mutex is not None:
         keys[f"mutex:{body.mutex}"] = 1
     if body.rate_key is not None and not held:
-        keys[rate_name(body.rate_key)] = 1
+        keys[name_rate(body.rate_key)] = 1
     if IN_POLICY in body.policy:
-        keys |= amounts_in(resources_of(body), held=held)
+        keys |= count_amounts(read_resources(body), held=held)
     return keys
 
 
@@ -59,7 +59,7 @@ def limit_name(key: str) -> str:
     return f"limit:{key}"
 
 
-def rate_name(key: str) -> str:
+def name_rate(key: str) -> str:
     """The key of the slot of a rate."""
     return f"rate:{key}"
 
@@ -105,8 +105,8 @@ def take_or_park(tx: UnitOfWork, unit: Unit, wanted: bool, live: bool) -> bool:
     body = tx.body(unit)
     if body.mutex is None and body.limit_key is None and body.rate_key is None and IN_POLICY not in body.policy:
         return True
-    has, waited_for = keys_held(tx, unit), unit.parked_on or ""
-    needs = keys_of(body, held=not wanted) if wanted or live else {}
+    has, waited_for = find_held_keys(tx, unit), unit.parked_on or ""
+    needs = list_slot_keys(body, held=not wanted) if wanted or live else {}
     missing = [(lock_slot(tx, unit.tenant, key), amount) for key, amount in needs.items() if key not in has]
     full = next((slot for slot, amount in missing if not has_room(tx, unit, slot, amount)), None)
     park(unit, full.key if full else None)
@@ -130,12 +130,12 @@ def has_room(tx: UnitOfWork, unit: Unit, slot: Slot, amount: int) -> bool:
     return slot.taken + amount <= slot.capacity and not is_overtaking(tx, unit, slot)
 
 
-def keys_held(tx: UnitOfWork, unit: Unit) -> dict[str, int]:
+def find_held_keys(tx: UnitOfWork, unit: Unit) -> dict[str, int]:
     """The keys that a unit has and how much of each, as far as this transaction knows."""
     was, keys = tx.rows.loaded.get(unit.id), tx.state(SlotState).keys
     if unit.id in keys or was is None or (was.available_at is None and was.holder is None):
         return keys.get(unit.id, {})
-    return keys_of(tx.body(unit), held=was.available_at is None)
+    return list_slot_keys(tx.body(unit), held=was.available_at is None)
 
 
 def give_back(tx: UnitOfWork, tenant: int, key: str, count: int = 1) -> None:

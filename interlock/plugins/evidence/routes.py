@@ -25,7 +25,7 @@ from interlock.plugins.evidence.queries import (
     list_logs,
     read_log_part,
 )
-from interlock.server.auth import loop_time
+from interlock.server.auth import read_loop_time
 from interlock.server.errors import STALE_LEASE, ApiError
 from interlock.server.leases import LeaseRequest
 from interlock.server.operations import BytesReply, Operation, Reply, Request, ServerState
@@ -371,7 +371,7 @@ async def stream_log(
 ) -> AsyncIterator[bytes]:
     """Everything behind a position, until the job has ended, the key is void or the server ends."""
     feed = FEEDS.setdefault(request.server, LogFeed(request.server.read))
-    sent_at = loop_time()
+    sent_at = read_loop_time()
     try:
         while not request.server.closing:
             new = await request.read(read_new_parts, unit, position)
@@ -393,10 +393,10 @@ async def stream_log(
                         ):
                             missed = True
                             break
-                        position, sent_at = follow_part(position, part), loop_time()
+                        position, sent_at = follow_part(position, part), read_loop_time()
                         yield encode_part(part, position)
-                    if loop_time() - sent_at > PING_SECONDS:
-                        sent_at = loop_time()
+                    if read_loop_time() - sent_at > PING_SECONDS:
+                        sent_at = read_loop_time()
                         yield PING
                     if not await request.is_still_allowed():
                         return

@@ -82,7 +82,7 @@ def find_addressee(tx: UnitOfWork, unit: Unit) -> Unit:
     return tx.unit(unit.parent or 0)
 
 
-def source_of(tx: UnitOfWork, unit: Unit, name: str = "") -> int:
+def find_source(tx: UnitOfWork, unit: Unit, name: str = "") -> int:
     """The unit whose signal of this name it waits for: a step's are its run's, but what the engine says is its own."""
     step = unit.parent is not None and policy_of(tx.body(unit)).step is not None
     return unit.parent if step and unit.parent is not None and not name.startswith(OWN) else unit.id
@@ -96,7 +96,7 @@ def wait_for_signals(
     if not names:
         return None
     validation.check_range("the number of signals", len(names), 1, SIGNALS_MAX)
-    sources = {source_of(tx, unit, name) for name in names}
+    sources = {find_source(tx, unit, name) for name in names}
     if len(sources) > 1:
         raise InterlockError(
             "a step waits for signals of its run, or for its own children and times, not for both at once"
@@ -168,16 +168,16 @@ def find_clock_above(tx: UnitOfWork, unit: Unit) -> Unit | None:
 
 def hand_over_signals(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, Any]]:
     """What a worker is told of units that were granted before: the signals that came, and those that came too late."""
-    came, waited = signals_for(tx, units), find_waited(tx, units)
+    came, waited = read_signals(tx, units), find_waited(tx, units)
     return {
         unit: {"signals": tuple(came.get(unit, {}).items()), "waited": waited.get(unit, ())}
         for unit in {*came, *waited}
     }
 
 
-def signals_for(tx: UnitOfWork, units: Sequence[Unit]) -> dict[int, dict[str, str]]:
+def read_signals(tx: UnitOfWork, units: Sequence[Unit]) -> dict[int, dict[str, str]]:
     """By unit that was granted before: the signals that came, by name. A first attempt learns of them when it waits."""
-    sources = {unit.id: source_of(tx, unit) for unit in units}
+    sources = {unit.id: find_source(tx, unit) for unit in units}
     came: dict[int, dict[str, str]] = {}
     for sent in read_notes(tx, sorted(set(sources.values())), "signal"):
         if not sent.name.startswith(OWN):

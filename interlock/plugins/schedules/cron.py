@@ -38,7 +38,7 @@ def normalize_timing(timing: str, timezone: str, now: int) -> str:
     if text.lower().startswith(EVERY):
         if timezone != "UTC":
             raise InterlockError(f"timezone = '{timezone}' is not allowed: an interval has no time zone, leave it UTC")
-        return EVERY + format_us(interval_us(text))
+        return EVERY + format_us(parse_interval(text))
     try:
         if next(cron(text, zone(timezone), now), None) is None:
             raise InterlockError(f"timing = '{text}' is not allowed: that day never comes")
@@ -48,7 +48,7 @@ def normalize_timing(timing: str, timezone: str, now: int) -> str:
     return text
 
 
-def interval_us(timing: str) -> int:
+def parse_interval(timing: str) -> int:
     """The length of an interval: `every 5m`, `every 5 minutes`, `every hour`."""
     text = WORDS.sub(lambda word: word[1][0], timing.lower().removeprefix(EVERY).strip())
     try:
@@ -71,7 +71,7 @@ def zone(name: str) -> ZoneInfo:
 def iterate_instants(timing: str, timezone: str, at: int) -> Iterator[int]:
     """The instants after one, in order, each once."""
     if timing.startswith(EVERY):
-        length = interval_us(timing)
+        length = parse_interval(timing)
         while True:
             at = at // length * length + length
             yield at

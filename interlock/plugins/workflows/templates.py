@@ -22,7 +22,7 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
 from interlock.kernel.workflow_graph import Template, order_of
-from interlock.plugins.workflows.outputs import outputs_in, read_known_values
+from interlock.plugins.workflows.outputs import read_known_values, read_outputs_of_runs
 from interlock.plugins.workflows.queries import add_template, find_template
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -80,18 +80,18 @@ def get_template(tx: UnitOfWork, tenant: int, name: str, version: int | None) ->
 
 
 @lru_cache(maxsize=256)
-def steps_in(text: str) -> tuple[Work, ...]:
+def decode_steps(text: str) -> tuple[Work, ...]:
     """The steps of a version, each behind those that it needs. A version never changes, so it is read once."""
     given = msgspec.json.decode(text, type=tuple[Work, ...])
     return tuple(given[place] for place in order_of(given))
 
 
-def steps_of(tx: UnitOfWork, run: Unit) -> tuple[Work, ...]:
+def read_template_steps(tx: UnitOfWork, run: Unit) -> tuple[Work, ...]:
     """The steps of the template that a run began with; none if it is no run of a template."""
     own = policy_of(tx.body(run))
     if own.template is None:
         return ()
-    return steps_in(get_template(tx, run.tenant, own.template, own.template_version).steps)
+    return decode_steps(get_template(tx, run.tenant, own.template, own.template_version).steps)
 
 
 def expand(tx: UnitOfWork, run: Unit, kept: set[str] | None = None) -> list[Unit]:
@@ -99,8 +99,8 @@ def expand(tx: UnitOfWork, run: Unit, kept: set[str] | None = None) -> list[Unit
     own, body = policy_of(tx.body(run)), tx.body(run)
     given = body.input if own.step is None else msgspec.json.encode(read_known_values(tx, run)).decode()
     made: dict[str, Unit] = {}
-    load_places(tx, run.id, [step.ref for step in steps_of(tx, run)])
-    for step in steps_of(tx, run):
+    load_places(tx, run.id, [step.ref for step in read_template_steps(tx, run)])
+    for step in read_template_steps(tx, run):
         if kept and step.ref in kept:
             continue
         work = msgspec.structs.replace(step, input=given, step=step.ref, priority=run.priority or step.priority)
@@ -143,8 +143,8 @@ def find_first(tx: UnitOfWork, old: Unit, command: Rerun) -> str | None:
     """
     if not command.failed:
         return command.first
-    done = outputs_in(tx, (*policy_of(tx.body(old)).earlier, old.id))
-    left = [step.ref for step in steps_of(tx, old) if step.ref not in done]
+    done = read_outputs_of_runs(tx, (*policy_of(tx.body(old)).earlier, old.id))
+    left = [step.ref for step in read_template_steps(tx, old) if step.ref not in done]
     if not left:
         raise InterlockError(f"{format_id(old.lifecycle, old.id)} has no step that has not succeeded; leave failed out")
     return left[0]
@@ -159,7 +159,9 @@ def make_rerun(tx: UnitOfWork, old: Unit, first: str | None, stamp: Stamp) -> tu
             f"{format_id(old.lifecycle, old.id)} is a step of run {old.parent}; do that run again, from '{own.step}' on"
         )
     runs = (*own.earlier, old.id)
-    kept = workflow_graph.find_kept_steps(own.template or "", steps_of(tx, old), first, outputs_in(tx, runs))
+    kept = workflow_graph.find_kept_steps(
+        own.template or "", read_template_steps(tx, old), first, read_outputs_of_runs(tx, runs)
+    )
     work = Work(
         task=body.task, lifecycle=old.lifecycle, input=body.input, priority=old.priority, labels=body.labels,
         correlation=body.correlation, trace=body.trace,

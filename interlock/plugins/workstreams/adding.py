@@ -26,7 +26,7 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
 from interlock.plugins.workstreams.copies import name_all
-from interlock.plugins.workstreams.options import is_workstream, options_of
+from interlock.plugins.workstreams.options import is_workstream, read_stream_options
 from interlock.plugins.workstreams.queries import read_unplanned
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -106,7 +106,7 @@ def is_unplanned(tx: UnitOfWork, unit: Unit) -> bool:
 
 def count_tasks(tx: UnitOfWork, parent: Unit, count: int, *, is_whole: bool) -> None:
     """So many tasks more were made. With the last one that it expects, a workstream is planned."""
-    own = options_of(tx.body(parent))
+    own = read_stream_options(tx.body(parent))
     total = tx.state(AddedTasks).add(parent, count)
     if own is None:
         return

@@ -6,7 +6,7 @@ import msgspec
 
 from interlock.kernel.lifecycle import Category
 from interlock.plugins.workstreams.maps import MAPPED, MapNote, name_item
-from interlock.plugins.workstreams.options import NAME, options_in
+from interlock.plugins.workstreams.options import NAME, decode_stream_options
 from interlock.plugins.workstreams.queries import (
     find_not_completed,
     is_needed_by_name,
@@ -29,7 +29,7 @@ def find_completed_without_tasks(connection: Connection) -> Iterator[tuple[int, 
 def find_wrong_plans(connection: Connection) -> Iterator[tuple[int, str]]:
     """Workstreams that wait although all tasks are there, and those that went on although some are missing."""
     for unit, version, total, outcome, policy in read_expecting(connection, NAME):
-        own = options_in(policy)
+        own = decode_stream_options(policy)
         if own is None or own.expects is None:
             continue
         is_planned = version > 1  # its first move is the plan, or a cancel

@@ -28,7 +28,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Need, Unit
 from interlock.plugins.workstreams.copies import describe_work
-from interlock.plugins.workstreams.options import MapOptions, WorkstreamOptions, encode_options, options_of
+from interlock.plugins.workstreams.options import MapOptions, WorkstreamOptions, encode_options, read_stream_options
 from interlock.plugins.workstreams.queries import (
     DoneItem,
     read_done_items,
@@ -55,7 +55,7 @@ class MapNote(msgspec.Struct, frozen=True):
 
 def run_map(tx: UnitOfWork, unit: Unit) -> bool:
     """A map whose needs are met makes its tasks; one whose tasks are completed has their outputs."""
-    own = options_of(tx.body(unit))
+    own = read_stream_options(tx.body(unit))
     if own is None or own.map is None or unit.parent is None:
         return False
     if has_note(tx, unit.id, MAPPED, ""):

@@ -45,7 +45,7 @@ HEARD_US = 60_000_000  # a worker that has room asks for work every second or so
 GOES_ON = (Category.WAITING, Category.ACTIVE)  # a workstream that has not been judged
 
 
-def stamp_of(command: Command[Any], reason: str) -> Stamp:
+def make_operator_stamp(command: Command[Any], reason: str) -> Stamp:
     """Who asks, and why."""
     return Stamp(command.actor, command.reason or reason, command.cause, command.vouched_by)
 
@@ -88,7 +88,7 @@ def retry_task(tx: UnitOfWork, command: RetryTask) -> Submitted:
         raise InterlockError(f"{name} is critical: its workstream ends with it, and is rerun as a whole")
     needs = follow_needs(tx, read_needs(tx, old.id))
     unmet = sum(not is_counted(tx, need, by_end) for need, by_end in needs.items())
-    stamp = stamp_of(command, f"retry of {name}")
+    stamp = make_operator_stamp(command, f"retry of {name}")
     unit = copy_task(tx, tx.ids.take(), old, body, parent, needs, unmet, stamp, key=body.key)
     body.key, body.replaced_by = None, unit.id
     tx.change(body)
@@ -156,7 +156,7 @@ def skip_task(tx: UnitOfWork, command: SkipTask) -> Standing:
         raise InterlockError(f"{name} waits for {unmet}; retry or skip that first")
     if not lifecycle.allows(task.state, "skip"):
         raise InterlockError(f"{format_id(parent.lifecycle, parent.id)} is {parent.state}: it has no plan yet")
-    advance(tx, task, "skip", stamp_of(command, "skipped"), due_at=None)
+    advance(tx, task, "skip", make_operator_stamp(command, "skipped"), due_at=None)
     return make_standing(task, applied=True)
 
 
@@ -179,7 +179,7 @@ def reassign_task(tx: UnitOfWork, command: ReassignTask) -> Standing:
     note(tx, task.id, REASSIGNED, "{}", name=read_worker_name(tx, task.holder or 0), fence=task.fence)
     notify_holder(tx, task)
     trigger = policy.choose(tx.lifecycle(task), task.state, "release")
-    end_lease(tx, task, trigger, "force", stamp_of(command, "reassigned"), {"reassigned": True}, due_at=None)
+    end_lease(tx, task, trigger, "force", make_operator_stamp(command, "reassigned"), {"reassigned": True}, due_at=None)
     return make_standing(task, applied=True)
 
 

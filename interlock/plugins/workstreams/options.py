@@ -102,12 +102,12 @@ def read_own(work: Work) -> WorkstreamOptions | None:
     return decode_options(work.options)
 
 
-def options_of(body: Body) -> WorkstreamOptions | None:
+def read_stream_options(body: Body) -> WorkstreamOptions | None:
     """What a unit says of itself; None if it says nothing."""
     return decode_options(policy_of(body).options)
 
 
-def options_in(policy: str) -> WorkstreamOptions | None:
+def decode_stream_options(policy: str) -> WorkstreamOptions | None:
     """The same by the text of its policy, as the database keeps it."""
     return decode_options(policy_in(policy).options)
 

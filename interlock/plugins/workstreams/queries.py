@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Body, Need, Unit, WorkerRow
-from interlock.plugins.workstreams.options import WorkstreamOptions, options_in
+from interlock.plugins.workstreams.options import WorkstreamOptions, decode_stream_options
 from interlock.store.connection import Connection
 from interlock.store.queries.for_verbs import UNIT_UNLOCKED
 from interlock.store.query import list_columns, select
@@ -48,7 +48,7 @@ def read_unplanned(tx: UnitOfWork, unit: int) -> Unplanned | None:
     if not rows:
         return None
     policies = tx.connection.rows("SELECT policy FROM body WHERE unit = :unit", {"unit": unit})
-    return Unplanned(rows[0], options_in(policies[0][0]) if policies else None)
+    return Unplanned(rows[0], decode_stream_options(policies[0][0]) if policies else None)
 
 
 # For operations on tasks.

@@ -27,7 +27,7 @@ from interlock.kernel.rows import Body, Need, Unit
 from interlock.plugins.workstreams.adding import PLAN
 from interlock.plugins.workstreams.copies import copy_task, name_all
 from interlock.plugins.workstreams.maps import TAKES_ITEMS
-from interlock.plugins.workstreams.options import is_workstream, options_in, options_of
+from interlock.plugins.workstreams.options import decode_stream_options, is_workstream, read_stream_options
 from interlock.plugins.workstreams.queries import read_children, read_needs_of_children
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -68,7 +68,7 @@ def rerun_workstream(tx: UnitOfWork, old: Unit, command: Requeue | Rerun) -> Sub
 
 def refuse_unplanned(tx: UnitOfWork, old: Unit, count: int) -> None:
     """Raises InterlockError if a workstream ended before it had the tasks that it expects."""
-    own = options_of(tx.body(old))
+    own = read_stream_options(tx.body(old))
     if own is not None and own.expects is not None and count < own.expects:
         name = format_id(old.lifecycle, old.id)
         raise InterlockError(f"{name} ended with {count} of the {own.expects} tasks that it expects; submit it anew")
@@ -97,13 +97,13 @@ def is_check(body: Body) -> bool:
 
 def is_map(body: Body) -> bool:
     """Whether a task is a map."""
-    own = options_in(body.policy)
+    own = decode_stream_options(body.policy)
     return own is not None and own.map is not None
 
 
 def is_item(body: Body) -> bool:
     """Whether a map made a task."""
-    own = options_in(body.policy)
+    own = decode_stream_options(body.policy)
     return own is not None and own.item_of is not None
 
 

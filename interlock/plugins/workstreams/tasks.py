@@ -11,7 +11,7 @@ from interlock.core.outcomes import keep_result
 from interlock.kernel.commands import Resource, Work
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
-from interlock.plugins.workstreams.options import ALLOWED, is_workstream, options_of
+from interlock.plugins.workstreams.options import ALLOWED, is_workstream, read_stream_options
 from interlock.store.hooks import Moved, Reaction
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -36,7 +36,7 @@ def limit_tasks(tx: UnitOfWork, work: Work, parent: Unit | None) -> Work:
     """Work as it is made: a task of a workstream that runs so many at a time takes one of as many places."""
     if parent is None or parent.category == Category.GATE or not is_workstream(tx.lifecycle(parent)):
         return work
-    own = options_of(tx.body(parent))
+    own = read_stream_options(tx.body(parent))
     if own is None or own.at_once is None or not tx.lifecycles[work.lifecycle].leased:
         return work
     return take_one(work, LIMIT.format(parent.id), own.at_once)
@@ -54,7 +54,7 @@ def allow_failure(tx: UnitOfWork, unit: Unit, trigger: str, payload: Mapping[str
     """The trigger by which a task ends that has failed for good: one that may fail is completed, and says so."""
     if not tx.lifecycle(unit).allows(unit.state, ALLOWED):
         return trigger
-    own = options_of(tx.body(unit))
+    own = read_stream_options(tx.body(unit))
     if own is None or not own.allow_failure:
         return trigger
     tx.state(AllowedFailures).errors[unit.id] = payload.get("error") or UNSAID.get(trigger, "it failed")
