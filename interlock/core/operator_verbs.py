@@ -34,7 +34,7 @@ def bury(tx: UnitOfWork, command: Bury) -> Standing:
 
 
 def revoke(tx: UnitOfWork, command: Revoke) -> Standing:
-    """Whoever holds the unit has lost it, and its next word is stale."""
+    """Takes a unit from its holder, whose next message is rejected."""
     unit = tx.unit(command.unit)
     if not is_held(tx, unit):
         return make_standing(unit, applied=False)

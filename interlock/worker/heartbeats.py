@@ -26,7 +26,7 @@ from interlock.worker.retrying_client import RetryingClient
 from interlock.worker.watchdog import LOOK_EVERY, Watchdog
 
 RETRY_AFTER = 0.2  # seconds until heartbeats that got no answer are sent again
-JOIN_WITHIN = 1.0  # seconds that the thread has to end in
+JOIN_WITHIN = 1.0  # seconds that the thread gets to end
 Beat = tuple[Heartbeat, list[Execution]]
 
 

@@ -20,7 +20,7 @@ from interlock.worker.outcome import GiveBack
 if TYPE_CHECKING:
     from interlock.worker.loop import Worker, WorkerQueue
 
-STOP_WITHIN = 1.0  # seconds that a handler has to end in, once it is cancelled
+STOP_WITHIN = 1.0  # seconds that a handler gets to end, once it is cancelled
 GIVE_UP_AFTER = 10.0  # seconds beyond the grace that a worker which stops waits for its database
 
 
