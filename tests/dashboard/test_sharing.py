@@ -17,7 +17,7 @@ from interlock.dashboard.sharing import SharedAnswers
 from interlock.dashboard.site import make_routes
 from interlock.kernel.commands import Cancel, CreateKey, RevokeKey, Submit, Work
 from interlock.kernel.ids import format_id, parse_id
-from interlock.server.start import serving_beside
+from interlock.server.start import serve_beside
 from tests.dashboard.visitor import Forms
 
 
@@ -45,7 +45,7 @@ def shop(url: str) -> Iterator[Shop]:
     with App(url) as app:
         app.connect()
         listener = socket.create_server(("127.0.0.1", 0))
-        with serving_beside(app, listener, make_routes):
+        with serve_beside(app, listener, make_routes):
             shop = Shop(app, f"http://127.0.0.1:{listener.getsockname()[1]}")
             yield shop
             for client in shop.clients:

@@ -84,6 +84,38 @@ def test_no_state_name_outside_the_lifecycles() -> None:
     assert [f"{name_of(path)} {text}" for path in PRODUCT for text in texts_of(path) if text in states] == []
 
 
+def names_at_top(path: Path) -> set[str]:
+    """What a module of the package offers to others: what it defines, assigns and imports at its top."""
+    names = {file.stem for file in path.parent.iterdir()} if path.name == "__init__.py" else set()
+    for node in nodes_of(path):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def test_what_tests_and_benches_import_is_there() -> None:
+    """Types are checked for the package alone: a name that was changed in it must not be found out by the last suite."""
+    lost = []
+    for path in set(ALL) - set(PRODUCT):
+        for node in nodes_of(path):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in (
+                "interlock",
+                "tests",
+                "bench",
+            ):
+                place = ROOT / str(node.module).replace(".", "/")
+                file = place.with_suffix(".py") if place.with_suffix(".py").exists() else place / "__init__.py"
+                offered = names_at_top(file) if file.exists() else {each.stem for each in place.glob("*")}
+                lost += [
+                    f"{name_of(path)}: {node.module}.{each.name}" for each in node.names if each.name not in offered
+                ]
+    assert lost == []
+
+
 def tracked() -> list[Path]:
     """The files that a commit holds, or would hold."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
