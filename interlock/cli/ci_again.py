@@ -72,7 +72,7 @@ def start_again(
         raise InterlockError(
             f"the commit {commit[:12]} of {name} is gone; `interlock ci run` runs the files that there are"
         ) from None
-    order = PlanOrder(run=0, commit=commit, branch=branch, again=run.unit, from_jobs=from_jobs)
+    order = PlanOrder(run=0, commit=commit, branch=branch, again=run.unit, from_jobs=from_jobs, sandbox=sandbox)
     options = LocalOptions(
         order=order, at_once=at_once or os.cpu_count() or 1, sandbox=sandbox, labels=run.labels,
         terms=msgspec.convert(plan.run, CiTerms), retry_of=run.unit, json=json,

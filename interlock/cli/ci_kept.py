@@ -16,9 +16,9 @@ from interlock.cli.ci_words import find_jobs
 from interlock.cli.output import Json, format_count, print_json, print_line, print_table
 from interlock.client.evidence import find_artifact, follow_log, read_artifact, read_log
 from interlock.kernel.errors import InterlockError, Unknown
-from interlock.plugins.ci.queries import CiJobRow, list_ci_attempts
+from interlock.plugins.ci.queries import CiJobRow, CiRunRow, list_ci_attempts, read_ci_plan
 from interlock.plugins.evidence.queries import ArtifactInfo, list_artifacts
-from interlock.worker.ci_artifacts import unpack_artifact
+from interlock.worker.ci_artifacts import find_kept_until, unpack_artifact
 
 LOOK_EVERY = 0.25  # seconds between two looks for the next attempt of a log that is followed
 
@@ -94,13 +94,7 @@ def show_artifacts(
     if name is None and to is not None:
         raise InterlockError("--to needs the name of an artifact")
     with open_local(folder) as local:
-        rows = [
-            (each, artifact)
-            for each in find_jobs(local, find_run(local, run), job)
-            if each.last_attempt is not None
-            for artifact in local.app.read(list_artifacts, each.last_attempt)
-            if artifact.value is None
-        ]
+        rows = list_kept(local, find_run(local, run), job)
         if name is not None:
             place = to or Path(name)
             print_line(f"{place}: {format_count(len(unpack(local, choose_job(rows, name), name, place)), 'file')}")
@@ -111,6 +105,19 @@ def show_artifacts(
                 ("NAME", "JOB", "BYTES", "SHA-256"),
                 [(artifact.name, each.name, f"{artifact.length:,}", artifact.digest) for each, artifact in rows],
             )
+
+
+def list_kept(local: LocalCi, run: CiRunRow, job: str | None) -> list[tuple[CiJobRow, ArtifactInfo]]:
+    """Return the artifacts of a run whose time is not over, each with its job."""
+    plan, now = local.app.read(read_ci_plan, run.unit), time.time_ns() // 1_000
+    specs = {each.name: each.spec for each in plan.jobs} if plan else {}
+    return [
+        (each, artifact)
+        for each in find_jobs(local, run, job)
+        if each.last_attempt is not None
+        for artifact in local.app.read(list_artifacts, each.last_attempt)
+        if artifact.value is None and find_kept_until(specs.get(each.name, {}), artifact.name, artifact.at) > now
+    ]
 
 
 def choose_job(rows: list[tuple[CiJobRow, ArtifactInfo]], name: str) -> CiJobRow:

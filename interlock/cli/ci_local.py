@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +26,13 @@ from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id, parse_id
 from interlock.plugins.ci.checkout import Checkout, find_checkout
 from interlock.plugins.ci.options import RUN
-from interlock.plugins.ci.orders import PLAN_TASK
+from interlock.plugins.ci.orders import PLAN_TASK, PlanOrder, Reuse
+from interlock.plugins.ci.planner import CiPlan
 from interlock.plugins.ci.queries import CiRunRow, list_ci_attempts, list_ci_jobs, list_ci_runs
+from interlock.process.leftovers import kill_leftovers
 from interlock.store.queries.views import Filter, listing
-from interlock.worker.ci_worktrees import remove_worktree
+from interlock.worker.ci_planning import find_reused
+from interlock.worker.ci_worktrees import WORKSPACE, remove_worktree
 
 RUNS_KEPT, ARCHIVED_AT_ONCE = 50, 10
 SLOTS = 64  # processes that run jobs of one repository at a time
@@ -37,7 +40,7 @@ DIED = "the process that ran it has ended"
 ENDER = "interlock ci"
 OPEN_MAX = 1_000  # jobs that plan runs and have not ended
 JOB_LIFECYCLE = "job"  # of the jobs that plan runs
-STATE_FOLDER = "interlock"  # in the common folder of a repository
+STATE_FOLDER, DATABASE = "interlock", "ci.db"  # in the common folder of a repository
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,18 @@ class LocalCi:
         return os.path.join(base, name)
 
 
+def has_runs(checkout: Checkout) -> bool:
+    """Return whether there is a database of the runs of a repository."""
+    return os.path.exists(os.path.join(checkout.repository.folder, STATE_FOLDER, DATABASE))
+
+
+def clean_up(checkout: Checkout) -> None:
+    """End the runs of a repository that nobody runs any more, as every command does that opens them."""
+    if has_runs(checkout):
+        with suppress(InterlockError), open_local(checkout.root):
+            pass
+
+
 @contextmanager
 def open_local(folder: str | Path) -> Iterator[LocalCi]:
     """Open the runs of the repository to which a folder belongs, and ends those that nobody runs any more.
@@ -76,7 +91,7 @@ def open_local(folder: str | Path) -> Iterator[LocalCi]:
         os.makedirs(os.path.join(place, "slots"), mode=0o700, exist_ok=True)
     except OSError as error:
         raise InterlockError(f"'{place}' cannot be made: {error.strerror}") from None
-    with interlock.open(f"sqlite:///{place}/ci.db") as app:
+    with interlock.open(f"sqlite:///{place}/{DATABASE}") as app:
         local = LocalCi(checkout, place, app)
         end_dead_runs(local)
         archive_old_runs(local)
@@ -132,8 +147,14 @@ def end_dead_runs_of(local: LocalCi, queue: str) -> None:
     """End the open runs of a slot that is locked here: nobody works for them any more."""
     for run in local.app.read(list_ci_runs, open_only=True):
         if run.queue == queue:
+            kill_left_processes(local, queue)
             end_run(local, run, DIED)
     end_plan_jobs(local, queue, DIED)
+
+
+def kill_left_processes(local: LocalCi, queue: str) -> None:
+    """Kill what is left of the steps of a slot that is locked here: with a supervisor that was killed, nobody does."""
+    kill_leftovers(WORKSPACE, os.path.join(local.worktrees, f"{queue}-"))
 
 
 def end_run(local: LocalCi, run: CiRunRow, reason: str) -> None:
@@ -175,6 +196,7 @@ def remove_left_worktrees(local: LocalCi) -> None:
         lock = try_lock(local, queue) if queue else None
         if lock is not None:
             try:
+                kill_left_processes(local, queue)
                 local.checkout.repository.remove_half_made(local.worktrees)
                 for name in names:
                     remove_worktree(local.checkout.repository, os.path.join(local.worktrees, name))
@@ -209,6 +231,14 @@ def archive_old_runs(local: LocalCi) -> None:
 
 
 # Which run, and which job.
+
+
+def find_reused_jobs(checkout: Checkout, plan: CiPlan) -> Mapping[str, Reuse]:
+    """Return the results of earlier runs that a run of a plan would take over, by job."""
+    if has_runs(checkout):
+        with suppress(InterlockError), open_local(checkout.root) as local:
+            return find_reused(local.app, PlanOrder(run=0, commit=""), plan)
+    return {}
 
 
 def find_run(local: LocalCi, text: str | None) -> CiRunRow:

@@ -20,6 +20,7 @@ from interlock.plugins.ci.queries import (
     list_flaky_tests,
     read_ci_plan,
     read_plan_failure,
+    read_why_stopped,
 )
 
 
@@ -50,7 +51,10 @@ def show_run(run: RunId = None, folder: Folder = HERE, json: Json = False) -> No
         if json:
             print_json(describe_run(local, row))
             return
-        print_line(f"{format_id(RUN, row.unit)}: {row.outcome or 'not ended'} ({row.state})")
+        again = "" if row.retry_of is None else f", {format_id(RUN, row.retry_of)} done again"
+        why = local.app.read(read_why_stopped, row.unit)
+        words = f"{row.outcome or 'not ended'} ({row.state}){again}"
+        print_line(f"{format_id(RUN, row.unit)}: {words}{': ' if why else ''}{why}")
         if (failed := local.app.read(read_plan_failure, row.unit)) is not None:
             print_line(failed)
             return

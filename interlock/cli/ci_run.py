@@ -24,7 +24,7 @@ from interlock.plugins.ci.checkout import find_ignored, find_notices, read_confi
 from interlock.plugins.ci.config import CiTerms
 from interlock.plugins.ci.options import RUN
 from interlock.plugins.ci.orders import PlanOrder, make_plan_job, make_run
-from interlock.plugins.ci.queries import CiJobRow, CiRunRow, list_ci_jobs, read_ci_run
+from interlock.plugins.ci.queries import CiJobRow, CiRunRow, list_ci_jobs, list_ci_runs, read_ci_run
 from interlock.plugins.ci.requests import find_config
 from interlock.worker.ci import CiRunner
 from interlock.worker.ci_worktrees import CiSettings
@@ -56,7 +56,7 @@ class LocalOptions:
 
 
 def snapshot_tree(
-    local: LocalCi, *, branch: str | None, tracked: bool, quiet: bool
+    local: LocalCi, *, branch: str | None, event: str, tracked: bool, quiet: bool
 ) -> tuple[str, CiTerms, dict[str, str]]:
     """Return the working tree as a commit, what its config says of runs, and the labels of a run of it.
 
@@ -69,7 +69,7 @@ def snapshot_tree(
         terms = find_config(files, snapshot.tree, ignored)[0].run
     for notice in [] if quiet else find_notices(local.checkout, snapshot):
         print_line(f"note: {notice}")
-    return snapshot.commit, terms, {"commit": snapshot.commit, "branch": branch or ""}
+    return snapshot.commit, terms, {"commit": snapshot.commit, "branch": branch or "", "event": event}
 
 
 def run_locally(local: LocalCi, options: LocalOptions) -> int:
@@ -137,7 +137,18 @@ def submit_run(local: LocalCi, options: LocalOptions, queue: str) -> int:
         raise
     order = msgspec.structs.replace(options.order, run=made.unit)
     local.app.send(Submit(work=(make_plan_job(queue, order, options.terms),), actor=actor))
+    cancel_superseded(local, options, made.unit)
     return made.unit
+
+
+def cancel_superseded(local: LocalCi, options: LocalOptions, run: int) -> None:
+    """Cancel the older runs of the same branch and event that the config says this one supersedes."""
+    order, which = options.order, options.terms.supersede
+    if order.again is not None or order.branch is None or which not in ("always", order.event):
+        return
+    for older in local.app.read(list_ci_runs, open_only=True):
+        if older.unit < run and (older.labels.get("branch"), older.labels.get("event")) == (order.branch, order.event):
+            send(local, Cancel(unit=older.unit, reason=f"SUPERSEDED by {format_id(RUN, run)}", actor=get_actor(None)))
 
 
 class LocalRun:

@@ -25,9 +25,18 @@ from interlock.client.evidence import read_log
 from interlock.kernel.ids import format_id
 from interlock.plugins.ci.options import JOB, RUN
 from interlock.plugins.ci.planner import CiPlan
-from interlock.plugins.ci.queries import CiJobRow, CiRunRow, list_ci_jobs, read_ci_plan, read_ci_run, read_plan_failure
+from interlock.plugins.ci.queries import (
+    CiJobRow,
+    CiRunRow,
+    list_ci_jobs,
+    read_ci_plan,
+    read_ci_run,
+    read_plan_failure,
+    read_why_stopped,
+)
 from interlock.worker.ci import CiRunner
 from interlock.worker.ci_output import clean_line
+from interlock.worker.ci_steps import NO_MATTER, STEP_ENDED
 
 LINES_SHOWN, TAIL_SHOWN = 3, 40  # last lines of what runs, and of what failed
 OFFER = "steps had this machine's tools and network; `interlock ci run --sandbox` runs them as a fleet would"
@@ -124,6 +133,8 @@ class Screen:
         for job in jobs:
             if job.outcome == "failure" and job.lifecycle == JOB:
                 self.say_failure(job)
+        if why := self.local.app.read(read_why_stopped, self.run):
+            self.say(why)
         took = format_rounded(round((time.monotonic() - self.began) * 1_000_000))
         words = OUTCOMES.get(row.outcome or "", f"is {row.state}")
         self.say(f"{format_id(RUN, self.run)} {words}: {count_jobs(jobs)} in {took}")
@@ -136,11 +147,24 @@ class Screen:
         if job.last_attempt is None:
             return
         log = b"".join(read_log(self.local.app, job.last_attempt))
-        lines = log.decode(errors="replace").splitlines()[-TAIL_SHOWN:]
+        last = list_attempts(self.local, job)[-1]
+        lines = cut_what_follows(log.decode(errors="replace").splitlines(), last.step)[-TAIL_SHOWN:]
         self.say(f"── {job.name}: {job.state}" + ("" if job.required else " (allowed to fail)"))
         for line in lines:
             self.say(f"  {clean_line(line)}")
+        self.say(f"── {last.kind or 'unknown'}: {clean_line(last.explanation)}")
         self.say(f"── alone: interlock ci run {job.name}")
+
+
+def cut_what_follows(lines: list[str], step: str) -> list[str]:
+    """Return the lines of a log up to the end of the step that failed: what runs afterwards may write more than it."""
+    ended = STEP_ENDED if not step else f"the step '{step}' "
+    places = [
+        place + 1
+        for place, line in enumerate(lines)
+        if line.startswith(ended) and not "".join(lines[place + 1 : place + 2]).startswith(NO_MATTER)
+    ]
+    return lines[: places[-1]] if places else lines
 
 
 def find_exit_code(row: CiRunRow, failed: str | None, *, interrupted: bool) -> int:

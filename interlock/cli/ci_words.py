@@ -16,6 +16,7 @@ from interlock.plugins.ci.queries import (
     list_ci_jobs,
     read_ci_plan,
     read_plan_failure,
+    read_why_stopped,
 )
 
 OUTCOMES = {"success": "succeeded", "failure": "has failed", "cancelled": "was cancelled"}
@@ -48,7 +49,7 @@ def describe_last(local: LocalCi, job: CiJobRow, jobs: list[CiJobRow], plan: CiP
     if not attempts or attempts[-1].outcome is None:
         return ""
     last = attempts[-1]
-    if last.kind is None:
+    if last.outcome == "cancelled":
         return find_lost_need(job, jobs, plan) or last.explanation
     tries = f" (attempt {len(attempts)})" if len(attempts) > 1 else ""
     return f"{last.kind}{': ' + last.explanation if last.outcome != 'success' else ''}{tries}"
@@ -75,7 +76,8 @@ def describe_run(local: LocalCi, row: CiRunRow) -> dict[str, Any]:
     plan = local.app.read(read_ci_plan, row.unit)
     return {
         "id": format_id(RUN, row.unit), "state": row.state, "outcome": row.outcome,
-        "plan_failed": local.app.read(read_plan_failure, row.unit), "plan_hash": None if plan is None else plan.hash,
+        "plan_failed": local.app.read(read_plan_failure, row.unit),
+        "stopped": local.app.read(read_why_stopped, row.unit) or None, "plan_hash": None if plan is None else plan.hash,
         "commit": row.labels.get("commit"), "branch": row.labels.get("branch"),
         "jobs": [describe_job(local, job) for job in local.app.read(list_ci_jobs, row.unit)],
         "retry_of": None if row.retry_of is None else format_id(RUN, row.retry_of),
@@ -86,7 +88,8 @@ def describe_job(local: LocalCi, job: CiJobRow) -> dict[str, Any]:
     """Return a job, or an approval that one waits for, as JSON has it."""
     attempts = [
         {
-            "id": format_id("ci_attempt", each.unit), "state": each.state, "class": each.kind,
+            "id": format_id("ci_attempt", each.unit), "state": each.state, "outcome": each.outcome, "class": each.kind,
+            "fault": each.fault or None, "confidence": each.confidence, "step": each.step or None,
             "explanation": each.explanation,
         }
         for each in list_attempts(local, job)

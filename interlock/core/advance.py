@@ -33,7 +33,7 @@ from typing import Any
 import msgspec
 
 from interlock.core.effective_policy import find_deadline
-from interlock.core.notes import add_asker
+from interlock.core.notes import describe_cancel
 from interlock.core.outcomes import forget_error
 from interlock.core.stamps import Stamp as Stamp
 from interlock.core.stamps import make_stamp as make_stamp
@@ -79,7 +79,7 @@ def advance(
     lifecycle = tx.lifecycle(unit)
     move = lifecycle.move(unit.state or None, trigger)
     if lifecycle.states[move.path[-1]].category is Category.CANCELLED:
-        payload = add_asker(tx, unit, stamp.actor, stamp.reason, payload)
+        payload = describe_cancel(tx, unit, stamp, payload)
     under = unit.lease if lease and lease[0] != GRANT else None
     path = tx.paths.find(lifecycle.name, unit.state, under, (Step(trigger, lease),))
     move_along(tx, unit, path, stamp, payload, terms, **columns)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from interlock.core.stamps import Stamp
 from interlock.core.tx_state import CancelRequests
 from interlock.kernel.commands import Command, LeaseRef, LeaseStatus
 from interlock.kernel.metrics import CONFLICTS, STALE
@@ -69,6 +70,16 @@ def note_refusal(tx: UnitOfWork, command: Command[Any], ref: LeaseRef, answer: L
         tx.counters.metrics[tx.tenant, CONFLICTS, verb.lower()] += 1
         for hook in tx.hooks.on_stale:
             hook(tx, command, ref)
+
+
+def describe_cancel(tx: UnitOfWork, unit: Unit, stamp: Stamp, payload: Any) -> Any:
+    """The payload of a cancel: who asked for it, and what plugins add."""
+    payload = add_asker(tx, unit, stamp.actor, stamp.reason, payload)
+    if tx.hooks.before_cancel:
+        payload = dict(payload or {})
+        for hook in tx.hooks.before_cancel:
+            hook(tx, unit, stamp.reason or f"by {stamp.actor}", payload)
+    return payload
 
 
 def add_asker(tx: UnitOfWork, unit: Unit, actor: str, reason: str, payload: Any) -> Any:

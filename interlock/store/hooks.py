@@ -141,6 +141,8 @@ BeforeGrant = Callable[["UnitOfWork", Unit, int], None]
 # Called when a failure, a lost lease or a timeout is about to end a unit without success, with the trigger and what is
 # recorded of it, to which it may add. Returns the trigger by which the unit ends instead, or the same.
 BeforeFailure = Callable[["UnitOfWork", Unit, str, dict[str, Any]], str]
+# Called when a unit is about to be cancelled, with the reason and with what is recorded of it, to which it may add.
+BeforeCancel = Callable[["UnitOfWork", Unit, str, dict[str, Any]], None]
 # Called before the end that a holder reports of a unit that is not plain is accepted. Raises NotWanted if it is not:
 # nothing has changed then, the holder is told why, and it still holds the unit.
 EndGuard = Callable[["UnitOfWork", Unit, Outcome], None]
@@ -201,6 +203,7 @@ class Hooks(NamedTuple):
     before_grant: tuple[BeforeGrant, ...] = ()
     end_guards: tuple[EndGuard, ...] = ()
     before_failure: tuple[BeforeFailure, ...] = ()
+    before_cancel: tuple[BeforeCancel, ...] = ()
     grant_fields: tuple[GrantFields, ...] = ()
     on_release: tuple[OnRelease, ...] = ()
     on_rerun: tuple[OnRerun, ...] = ()

@@ -4,14 +4,18 @@ import gzip
 import os
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from interlock.blobs.store import read_file
 from interlock.client.blobs import keep_pieces
 from interlock.kernel.commands import AddArtifact
+from interlock.kernel.durations import microseconds
 from interlock.kernel.errors import InterlockError
-from interlock.plugins.ci.config import CiArtifact
+from interlock.plugins.ci.config import KEEP, CiArtifact, CiJob
 from interlock.plugins.ci.globs import GlobSet
 from interlock.plugins.evidence.queries import list_artifacts
 from interlock.worker.context import JobContext, check_taken
@@ -105,6 +109,17 @@ def add_files(packed: gzip.GzipFile, place: str, paths: list[str]) -> None:
 def is_below(root: str, path: str) -> bool:
     """Whether a path, all links followed, is below a folder."""
     return os.path.commonpath((root, os.path.realpath(path))) == root
+
+
+def find_kept_until(spec: Mapping[str, Any], name: str, at_us: int) -> int:
+    """Returns until when an artifact is handed out that a job has kept since `at_us`; both in microseconds.
+
+    Parameters:
+        spec: of the job, as its plan has it.
+    """
+    artifacts = msgspec.convert(spec, CiJob).artifacts
+    keep = next((artifact.keep for artifact in artifacts if artifact.name == name), KEEP)
+    return at_us + microseconds(keep)
 
 
 def take_artifacts_over(ctx: JobContext, attempt: int) -> list[str]:

@@ -7,22 +7,23 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from interlock.git import GitError
 from interlock.kernel.commands import Plan, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
-from interlock.plugins.ci.checkout import read_request, read_tree
+from interlock.plugins.ci.checkout import describe_platform, read_request, read_tree
 from interlock.plugins.ci.orders import PlanOrder, Reuse, make_jobs
 from interlock.plugins.ci.plan_process import PlanAnswer
-from interlock.plugins.ci.planner import CiPlan
+from interlock.plugins.ci.planner import CiPlan, PlannedCiJob
 from interlock.plugins.ci.queries import find_successes, list_ci_jobs, read_ci_plan
 from interlock.plugins.ci.requests import PlanRequest
 from interlock.plugins.evidence.queries import list_artifacts
 from interlock.process import ProcessLimits, run
 from interlock.process.masking import SECRET_MIN
 from interlock.process.run import LOG
+from interlock.worker.ci_artifacts import find_kept_until
 from interlock.worker.ci_worktrees import CiSettings
 from interlock.worker.context import JobContext
 
@@ -46,7 +47,8 @@ def plan_run(settings: CiSettings, ctx: JobContext, order: PlanOrder) -> dict[st
         failed = find_missing_secret(settings.secrets, plan)
     work: tuple[Work, ...] = ()
     if plan is not None and not failed:
-        work = tuple(make_jobs(order, settings.queue, plan.jobs, find_reused(ctx.app, order, plan)))
+        reused = find_reused(ctx.app, order, plan)
+        work = tuple(make_jobs(order, settings.queue, list_jobs_here(order, plan), reused))
     text = "null" if plan is None else msgspec.json.encode(plan).decode()
     actor = format_id(ctx.grant.lifecycle, ctx.grant.unit)
     command = Plan(tenant=ctx.tenant, actor=actor, unit=order.run, work=work, plan=text, failed=failed)
@@ -68,7 +70,7 @@ def find_plan(settings: CiSettings, ctx: JobContext, order: PlanOrder) -> PlanAn
     try:
         request = read_request(
             checkout, read_tree(checkout, order.commit), base=order.base, event=order.event, branch=order.branch,
-            tag=order.tag, only=order.only,
+            tag=order.tag, only=order.only, sandbox=order.sandbox,
         )  # fmt: skip
     except InterlockError as error:
         return PlanAnswer(failed=str(error))
@@ -88,6 +90,15 @@ def ask_planner(request: PlanRequest, stop: Callable[[], bool]) -> PlanAnswer:
         last = b"".join(outputs["err"]).decode(errors="replace").strip().splitlines()[-1:]
         return PlanAnswer(failed=": ".join((f"the planner {end.describe()}", *last)))
     return msgspec.json.decode(b"".join(outputs["out"]), type=PlanAnswer)
+
+
+def list_jobs_here(order: PlanOrder, plan: CiPlan) -> tuple[PlannedCiJob, ...]:
+    """Returns the jobs of a plan. If it was made for another platform, their results count for none: neither in a
+    sandbox what succeeds without one, nor the other way round.
+    """
+    if plan.platform == describe_platform(sandbox=order.sandbox):
+        return plan.jobs
+    return tuple(replace(job, fingerprint="") for job in plan.jobs)
 
 
 def find_missing_secret(secrets: Mapping[str, str], plan: CiPlan) -> str:
@@ -145,6 +156,10 @@ def has_artifacts(app: "App", attempt: int, spec: Mapping[str, Any]) -> bool:
     wanted = {artifact["name"] for artifact in spec.get("artifacts", ())}
     if not wanted:
         return True
-    blobs = app.engine.find_blobs()
-    there = {row.name for row in app.read(list_artifacts, attempt) if blobs.find_length(app.tenant, row.digest)}
+    blobs, now = app.engine.find_blobs(), time.time_ns() // 1_000
+    there = {
+        row.name
+        for row in app.read(list_artifacts, attempt)
+        if blobs.find_length(app.tenant, row.digest) and find_kept_until(spec, row.name, row.at) > now
+    }
     return wanted <= there

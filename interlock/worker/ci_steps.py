@@ -18,9 +18,11 @@ from interlock.plugins.ci.orders import JobOrder
 from interlock.process import ProcessEnd, ProcessLimits, choose_sandbox, run
 from interlock.process.run import LOG, never_stop
 from interlock.worker.ci_output import CiOutput
-from interlock.worker.ci_worktrees import CiSettings
+from interlock.worker.ci_worktrees import WORKSPACE, CiSettings
 from interlock.worker.context import JobContext
 
+# How lines of the log begin: of a step that failed, and then of one that runs afterwards and may fail.
+STEP_ENDED, NO_MATTER = "the step '", "this does not fail the job"
 STOP_RESERVE = 2.0  # seconds of the time to stop in that are left for the answer
 
 
@@ -59,7 +61,7 @@ class CiSteps:
                 return
             sight = self.run_step(step, step.name or f"after {number}", limits, after=True)
             if sight is not None:
-                self.output.write_line(f"this does not fail the job: {sight.summary or sight.exit_code}")
+                self.output.write_line(f"{NO_MATTER}: {sight.summary or sight.exit_code}")
 
     @property
     def time_is_over(self) -> bool:
@@ -110,7 +112,7 @@ class CiSteps:
 
     def describe_end(self, name: str, end: ProcessEnd) -> Sight:
         """Returns what was seen of the end of a step."""
-        self.output.write_line(f"the step '{name}' {end.describe()}")
+        self.output.write_line(f"{STEP_ENDED}{name}' {end.describe()}")
         lines = [line for line in list(self.output.tail)[:-1] if line.strip() and not line.startswith("$ ")]
         return Sight(
             stage=STEPS, step=name, exit_code=end.exit_code, signal=end.signal, stopped=end.stopped,
@@ -125,6 +127,7 @@ class CiSteps:
             "PATH": os.defpath, **self.settings.environment, **own, **self.spec.env, **self.secrets, "CI": "true",
             "INTERLOCK_JOB": self.order.name, "INTERLOCK_COMMIT": self.order.commit,
             "INTERLOCK_BRANCH": self.order.branch, "INTERLOCK_UNIT": format_id(grant.lifecycle, grant.unit),
+            WORKSPACE: self.place,
         }  # fmt: skip
 
     def add_output(self, stream: str, data: bytes) -> None:

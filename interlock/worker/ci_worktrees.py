@@ -11,6 +11,8 @@ from interlock.kernel.errors import InterlockError
 from interlock.plugins.ci.checkout import Checkout
 from interlock.process.sandbox import NOBODY
 
+WORKSPACE = "INTERLOCK_WORKSPACE"  # the variable that tells a step in which folder its job has its files
+
 
 @dataclass(frozen=True, kw_only=True)
 class CiSettings:

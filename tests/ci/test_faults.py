@@ -14,7 +14,7 @@ import interlock
 from interlock.kernel.commands import Tick
 from interlock.plugins.ci.queries import list_ci_attempts, list_ci_jobs, list_ci_runs
 from interlock.process import choose_sandbox
-from interlock.process.sandbox import NOBODY
+from interlock.process.sandbox import NO_SANDBOX, NOBODY
 from tests.ci.repositories import check_record, ci, classes, make_repository, processes_of, states, wait_until
 from tests.conftest import COMMAND
 from tests.git.repositories import git, write_files
@@ -177,6 +177,22 @@ jobs:
     assert say("artifacts", "out", "--to", str(tmp_path / "out")).code == 0
     assert processes_of(json.loads(done.out)["commit"]) == []
     assert "--sandbox" not in say("run", "a", "--sandbox").out  # it is offered to those who have not asked for it
+
+
+def test_what_succeeded_without_a_sandbox_is_not_taken_over_into_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sandbox is left out here: what counts is what the plan says of where jobs run."""
+    monkeypatch.setattr("interlock.worker.ci_steps.choose_sandbox", lambda *_, **__: NO_SANDBOX)
+    say = ci(make_repository(tmp_path / "shop", "jobs: {a: {steps: [echo a]}}"))
+
+    def run(*words: str) -> list[str]:
+        return classes(say(*words, "--json"))["a"]
+
+    assert [run("run"), run("run")] == [["success"], ["reused"]]
+    assert run("rerun", "--sandbox") == ["success"]  # by the plan of another place, so it counts for neither
+    assert [run("run", "--sandbox"), run("run", "--sandbox")] == [["success"], ["reused"]]
+    assert [run("run"), run("rerun")] == [["reused"], ["success"]]
 
 
 # Repositories that are unusual.

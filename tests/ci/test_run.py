@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import interlock
+from interlock.worker.ci_artifacts import find_kept_until
 from tests.ci.repositories import (
     check_record,
     ci,
@@ -24,6 +25,7 @@ from tests.ci.repositories import (
 from tests.conftest import COMMAND
 from tests.git.repositories import commit_files, git, write_files
 
+HOUR_US = 3_600_000_000
 GREEN = """
 jobs:
   build: {steps: [mkdir out, "cat src/a.c new.c > out/all"], artifacts: [{name: out, paths: ["out/**"]}]}
@@ -75,9 +77,11 @@ def test_what_is_printed_for_people(tmp_path: Path) -> None:
         "── lint: FAILED (allowed to fail)", "  $ echo bad style; exit 4", "  bad style",
         "  the step 'style' ended with exit code 4",
     ]  # fmt: skip
-    assert lines[9] == "── alone: interlock ci run lint"
-    assert lines[10].startswith("ci_run_1 succeeded: 2 SUCCEEDED, 1 FAILED in ")
-    assert "--sandbox" in lines[11]
+    assert lines[9:11] == [
+        "── lint: the step 'style' ended with exit code 4: bad style", "── alone: interlock ci run lint",
+    ]  # fmt: skip
+    assert lines[11].startswith("ci_run_1 succeeded: 2 SUCCEEDED, 1 FAILED in ")
+    assert "--sandbox" in lines[12]
     assert say("log", "lint").out.splitlines() == [line.strip() for line in lines[6:9]]
     assert [row[:3] for row in say("list").rows] == [["ci_run_1", "success", "REPORTED"]]
     assert [row[:3] for row in say("show").rows[1:4]] == [
@@ -240,6 +244,21 @@ jobs:
     assert "aHVudGVyMi" not in log
 
 
+def test_values_reach_commands_as_variables_and_never_as_text_of_the_shell(tmp_path: Path) -> None:
+    config = """
+jobs:
+  a:
+    matrix: {v: ["$(touch ../hit)", "`touch ../hit`; touch ../hit"]}
+    env: {OWN: "{v}; touch ../hit"}
+    steps: ['echo "{v} $MATRIX_V $OWN"']
+"""
+    place = make_repository(tmp_path / "shop", config)
+    say = ci(place)
+    assert say("run", "--branch", "$(touch ../hit)").code == 0
+    assert "{v} $(touch ../hit) $(touch ../hit); touch ../hit" in say("log").out
+    assert list(tmp_path.rglob("hit")) == []
+
+
 def test_a_step_that_fails_ends_the_job_and_what_comes_after_it_is_cancelled(tmp_path: Path) -> None:
     config = """
 jobs:
@@ -253,6 +272,80 @@ jobs:
     assert "echo afterwards" in say("log", "a").out
     assert "echo never" not in say("log", "a").out
     assert "it needs 'a', which is FAILED" in say("why", "b").out
+
+
+def test_what_runs_afterwards_does_not_hide_the_lines_of_the_step_that_failed(tmp_path: Path) -> None:
+    config = """
+jobs:
+  a:
+    steps: [echo first, {name: second, run: seq 100; exit 3}]
+    after: [seq 1000 1100, "echo the step; exit 5"]
+"""
+    lines = ci(make_repository(tmp_path / "shop", config))("run").out.splitlines()
+    begin = lines.index("── a: FAILED")
+    assert lines[begin + 1 : begin + 43] == [
+        *(f"  {number}" for number in range(62, 101)), "  the step 'second' ended with exit code 3",
+        "── step: the step 'second' ended with exit code 3: 100", "── alone: interlock ci run a",
+    ]  # fmt: skip
+
+
+def test_the_command_timeout_is_a_timeout_and_an_exit_code_that_is_named_is_tried_again(tmp_path: Path) -> None:
+    config = """
+jobs:
+  a: {steps: [timeout 0.1 sleep 9], retries: {exit: {124: 1}}}
+  b: {steps: [timeout 0.1 sleep 9], retries: {timeout: 1, exit: {124: 5}}}
+"""
+    done = ci(make_repository(tmp_path / "shop", config))("run", "--json")
+    assert classes(done) == {"a": ["timeout"] * 2, "b": ["timeout"] * 2}
+    last = json.loads(done.out)["jobs"][0]["attempts"][-1]
+    assert (last["outcome"], last["fault"], last["step"], last["confidence"] > 0) == ("failure", "USER", "step 1", True)
+
+
+def test_artifacts_are_handed_out_for_as_long_as_the_config_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = """
+jobs:
+  a: {steps: ["true"], artifacts: [{name: short, paths: [x], keep: 1h}, {name: long, paths: [x]}]}
+  b: {steps: ["true"], artifacts: [{name: other, paths: [x]}]}
+"""
+    place = make_repository(tmp_path / "shop", config, {"x": "1"})
+    say = ci(place)
+    say("run")
+    assert {row[0] for row in say("artifacts").rows} == {"short", "long", "other"}
+    for module in ("interlock.cli.ci_kept", "interlock.worker.ci_planning"):  # two hours later
+        monkeypatch.setattr(f"{module}.find_kept_until", lambda *facts: find_kept_until(*facts) - 2 * HOUR_US)
+    assert [row[0] for row in say("artifacts").rows] == ["long", "other"]
+    gone = say("artifacts", "short")
+    assert (gone.code, gone.err) == (2, "there is no artifact 'short'; there are long, other")
+    assert classes(say("run", "--json")) == {"a": ["success"], "b": ["reused"]}
+
+
+def test_a_plan_says_what_a_run_of_it_would_take_over(tmp_path: Path) -> None:
+    place = make_repository(tmp_path / "shop", "jobs: {a: {steps: [echo a]}, b: {steps: [exit 1]}}")
+    say = ci(place)
+    assert [row[:2] for row in say("plan", "--explain").rows[1:]] == [["a", "runs"], ["b", "runs"]]
+    say("run")
+    (reused, runs) = say("plan", "--explain").rows[1:]
+    assert (reused[0], reused[1].startswith("reuses ci_job_"), runs[:2]) == ("a", True, ["b", "runs"])
+    assert say("plan", "--json").json["reused"] == ["a"]
+
+
+def test_a_run_of_files_that_are_gone_is_a_sentence(tmp_path: Path) -> None:
+    place = make_repository(tmp_path / "shop", "jobs: {a: {steps: [echo a]}}")
+    write_files(place, {"new": "only in the commit of the run"})
+    say = ci(place)
+    shown = json.loads(say("run", "--json").out)
+    git(place, "update-ref", "-d", f"refs/interlock/ci/{shown['id']}")
+    git(place, "reflog", "expire", "--expire=now", "--all")
+    git(place, "gc", "--quiet", "--prune=now")
+    for words in (["rerun"], ["retry", "a"]):
+        done = say(*words)
+        assert (done.code, done.err) == (
+            2,
+            f"the commit {shown['commit'][:12]} of {shown['id']} is gone; `interlock ci run` runs the files that there are",
+        )
+    assert len(say("list").rows) == 1  # nothing was begun
 
 
 def test_a_run_is_done_again_with_its_plan_and_keeps_what_succeeded(tmp_path: Path) -> None:
@@ -390,9 +483,9 @@ jobs:
 class Running:
     """`interlock ci run` as a process, with two steps that have begun."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, *options: str) -> None:
         self.place = place
-        words = [str(COMMAND), "ci", "run", "-C", str(place)]
+        words = [str(COMMAND), "ci", "run", "-C", str(place), *options]
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, stderr=subprocess.STDOUT)
         tmp = Path(os.environ["TMPDIR"])
         wait_until(lambda: len(list(tmp.rglob("pid-*"))) == 2)
@@ -424,6 +517,8 @@ def test_an_interrupt_cancels_in_two_phases(running: Running) -> None:
     assert running.are_gone()
     say = ci(running.place)
     assert [row[1:3] for row in say("show").rows[1:]] == [["cancelled", "CANCELED"]] * 2
+    assert classes(say("show", "--json")) == {"slow": ["cancelled"], "deaf": ["cancelled"]}
+    assert {row[3] for row in say("show").rows[1:]} == {"it was cancelled: interrupted"}
     assert [line for line in say("log", "slow").out.splitlines() if "$" not in line] == ["got-term", "cleaned up"]
     assert left_over(running.place) == []
     check_record(running.place)
@@ -454,6 +549,58 @@ def test_a_run_that_was_killed_is_ended_by_the_next_command(running: Running) ->
     assert left_over(running.place) == []
     assert list(Path(os.environ["TMPDIR"]).rglob("*ci_attempt*")) == []
     check_record(running.place)
+
+
+@pytest.mark.req("R4-67")
+@pytest.mark.parametrize("command", [["list"], ["plan"], ["lint"], ["run", "none-such"]], ids=lambda words: words[0])
+def test_what_the_killed_supervisors_of_a_killed_run_held_is_ended_too(running: Running, command: list[str]) -> None:
+    """`deaf` has put a process into a session of its own, which nobody holds when its supervisor is gone as well."""
+    children = Path(f"/proc/{running.process.pid}/task").glob("*/children")
+    supervisors = [int(pid) for path in children for pid in path.read_text().split()]
+    commit = git(running.place, "rev-parse", "refs/interlock/ci/ci_run_1")
+    assert len(supervisors) == 2
+    running.process.send_signal(signal.SIGSTOP)  # so that it sees none of them end
+    for pid in supervisors:
+        os.kill(pid, signal.SIGKILL)
+    running.process.kill()
+    running.end()
+    assert processes_of(commit) != []
+    ci(running.place)(*command)
+    assert processes_of(commit) == []
+    assert left_over(running.place) == []
+    check_record(running.place)
+
+
+SUPERSEDING = """
+run: {supersede: WHICH}
+jobs: {a: {steps: ["test -e done || { echo $$ > ../pid-a; echo $$ > ../pid-b; sleep 600; }"], cancel_within: 4s}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("which", "event", "cancelled"),
+    [("always", "manual", True), ("pull_request", "pull_request", True), ("never", "manual", False)],
+)
+def test_a_new_run_cancels_the_older_ones_of_its_branch_if_the_config_says_so(
+    which: str, event: str, cancelled: bool, tmp_path: Path
+) -> None:
+    running = Running(make_repository(tmp_path / "shop", SUPERSEDING.replace("WHICH", which)), "--event", event)
+    try:
+        write_files(running.place, {"done": ""})
+        say = ci(running.place)
+        assert say("run", "--event", event, "--branch", "other").code == 0
+        assert say("run", "--event", "push").code == 0  # neither is one of its branch and event
+        assert running.process.poll() is None
+        assert say("run", "--event", event).code == 0
+        if not cancelled:
+            running.process.send_signal(signal.SIGINT)
+        assert running.end()[0] == 130
+        superseded = "it was cancelled: SUPERSEDED by ci_run_"
+        assert (superseded in say("show", "ci_run_1").out) is cancelled
+        check_record(running.place)
+    finally:
+        running.process.kill()
+        running.process.communicate()
 
 
 def test_another_terminal_sees_a_run_and_cancels_it(running: Running) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.kernel.commands import Enter, LeaseGrant, Plan, Record, Rerun, Standing, Work
+from interlock.kernel.commands import Enter, LeaseGrant, Plan, Record, Release, Rerun, Standing, Work
 from interlock.kernel.errors import InterlockError, Refused, Unknown
-from interlock.plugins.ci.failures import Sight
+from interlock.plugins.ci.failures import COMPANION, Sight
 from interlock.plugins.ci.junit import CiTest
 from interlock.plugins.ci.options import NOBODY, CiOptions, encode_options
 from interlock.plugins.ci.queries import (
@@ -177,6 +177,7 @@ def test_the_class_decides_what_is_tried_again_and_the_runner_never_does(world: 
         ({"step": "go", "exit_code": 1}, "test", 1),
         ({"step": "go", "exit_code": 7}, "test", 2),
         ({"step": "go", "signal": "SIGKILL"}, "memory", 1),
+        ({"step": "go", "exit_code": 124}, "timeout", 1),
         ({"step": "go", "stopped": "time", "signal": "SIGTERM"}, "timeout", 1),
     ]
     for seen, kind, tries in cases:
@@ -240,6 +241,68 @@ def test_a_lost_runner_and_a_timeout_have_classes_and_budgets_of_their_own(world
     assert [(each.state, each.kind) for each in attempts] == [
         ("STALE", "runner_lost"), ("TIMED_OUT", "timeout"), ("TIMED_OUT", "timeout"),
     ]  # fmt: skip
+
+
+def test_an_attempt_that_its_runner_gave_back_has_the_class_of_a_lost_one(world: World) -> None:
+    run = submit_run(world)
+    plan(world, run, make_job("test", options=CiOptions(job="test")))
+    (job,) = look(world, list_ci_jobs, run)
+    grant = start(world, world.worker())
+    world.send(Release(held=(held(grant),)))
+    (first, second) = look(world, list_ci_attempts, job.unit)
+    assert (first.state, first.kind, first.fault) == ("STALE", "runner_lost", "INFRA")
+    assert (first.explanation, second.state) == ("its runner gave it back", "QUEUED")
+
+
+@pytest.mark.req("R4-17", "R4-34")
+def test_a_cancelled_attempt_says_in_its_closing_event_that_it_was_and_why(world: World) -> None:
+    """Held and answered, forced, never begun, and never to begin as what it needs has failed."""
+    worker, attempts = world.worker(), []
+    for way in ("answered", "forced", "waiting", "unmet"):
+        run = submit_run(world, settle="all")
+        plan(world, run, make_job("a", options=CiOptions(job="a")), make_job("b", "a", options=CiOptions(job="b")))
+        first, second = look(world, list_ci_jobs, run)
+        if way == "waiting":
+            world.cancel(run, reason="wrong branch")
+            attempts.append((second, "it was cancelled: wrong branch"))
+            continue
+        grant = start(world, worker)
+        if way == "unmet":
+            fail(world, grant, step="go", exit_code=1)
+            attempts.append((second, ""))
+            continue
+        world.cancel(run, reason="wrong branch")
+        if way == "answered":
+            assert world.finish(grant, ended="cancelled").accepted
+        else:
+            world.pass_time(30)
+            world.tick()
+        attempts.append((first, "it was cancelled: wrong branch"))
+    for job, why in attempts:
+        (row,) = look(world, list_ci_attempts, job.unit)
+        closing = msgspec.json.decode(world.events(row.unit)[-1].payload)
+        assert (row.state, row.kind, row.fault) == ("CANCELED", "cancelled", "CANCELED")
+        assert (closing["class"], closing["confidence"]) == ("cancelled", 1.0)
+        assert why in closing["explanation"]
+        assert closing["explanation"].startswith("it was cancelled: ")
+
+
+def test_each_class_has_its_word_of_the_companion() -> None:
+    classes = {
+        "runner_lost",
+        "infra",
+        "memory",
+        "flaky",
+        "test",
+        "build",
+        "lint",
+        "step",
+        "timeout",
+        "cancelled",
+        "unknown",
+    }
+    assert COMPANION.keys() == classes
+    assert set(COMPANION.values()) <= {"USER", "INFRA", "TOOLING", "FLAKY", "CANCELED", "UNKNOWN"}
 
 
 @pytest.mark.req("R4-62", "R4-66")

@@ -167,13 +167,14 @@ def find_branch(checkout: Checkout, branch: str | None, tag: str | None) -> str 
 
 def read_request(
     checkout: Checkout, snapshot: WorkingTree, *, base: str | None = None, event: str = "manual",
-    branch: str | None = None, tag: str | None = None, only: tuple[str, ...] = (),
+    branch: str | None = None, tag: str | None = None, only: tuple[str, ...] = (), sandbox: bool = False,
 ) -> PlanRequest:  # fmt: skip
     """Returns what a plan of a working tree depends on, as it stands in the repository.
 
     Parameters:
         base: the revision with which it is compared; by default the main branch.
         only: jobs that are wanted, with those that they need; by default those that a change needs.
+        sandbox: whether jobs run in a sandbox: what succeeds without one may fail there.
 
     Raises:
         InterlockError: the repository has no files, or there is no such revision.
@@ -185,8 +186,13 @@ def read_request(
         files=read_config_files(checkout, snapshot), ignored=find_ignored(checkout, snapshot),
         head=checkout.repository.read_tree_id(snapshot.commit), base=commit, changed=changed, unknown_because=unknown,
         tree=snapshot.tree, event=event, branch=branch, tag=tag, only=only,
-        platform=f"{sys.platform} {platform.machine()} process",
+        platform=describe_platform(sandbox=sandbox),
     )  # fmt: skip
+
+
+def describe_platform(*, sandbox: bool) -> str:
+    """Returns on what jobs run here: the operating system, the architecture, and what starts their steps."""
+    return f"{sys.platform} {platform.machine()} {'sandbox' if sandbox else 'process'}"
 
 
 def compare(checkout: Checkout, snapshot: WorkingTree, base: str | None) -> tuple[str, tuple[str, ...] | None, str]:

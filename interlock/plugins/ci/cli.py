@@ -1,22 +1,31 @@
 """`interlock ci`: write a config, check one, and say which jobs a change needs and why. No server is needed."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from interlock.cli import ci_again, ci_kept, ci_look
-from interlock.cli.ci_local import open_local
+from interlock.cli.ci_local import clean_up, find_reused_jobs, open_local
 from interlock.cli.ci_options import HERE, AtOnce, Folder, Sandbox
 from interlock.cli.ci_run import LocalOptions, run_locally, snapshot_tree
 from interlock.cli.output import FINDING, Json, format_count, print_json, print_line, print_table, write_file
 from interlock.kernel.errors import InterlockError
-from interlock.plugins.ci.checkout import discover_jobs, find_branch, find_checkout, read_request, take_snapshot
-from interlock.plugins.ci.config import CONFIG_FILE, EVENTS, parse_config
+from interlock.kernel.ids import format_id
+from interlock.plugins.ci.checkout import (
+    discover_jobs,
+    find_branch,
+    find_checkout,
+    read_request,
+    take_snapshot,
+)
+from interlock.plugins.ci.config import CONFIG_FILE, EVENTS, parse_config, to_plain
 from interlock.plugins.ci.config_writer import STARTER, write_config
 from interlock.plugins.ci.old_config import OLD_FILE, parse_old_config
-from interlock.plugins.ci.orders import PlanOrder
+from interlock.plugins.ci.options import JOB
+from interlock.plugins.ci.orders import PlanOrder, Reuse
 from interlock.plugins.ci.planner import CiPlan
 from interlock.plugins.ci.requests import make_plan
 from interlock.plugins.ci.yaml_nodes import BYTES_MAX, ConfigError
@@ -50,6 +59,7 @@ def write_first_config(
 ) -> None:
     """Write a config that fits the files of the repository."""
     checkout = find_checkout(folder)
+    clean_up(checkout)
     path = Path(checkout.root, CONFIG_FILE)
     if os.path.lexists(path) and not force:
         raise InterlockError(f"there is a {CONFIG_FILE}; --force writes it anew")
@@ -103,7 +113,9 @@ def find_config_file(folder: Path) -> tuple[Path, str]:
     Raises:
         InterlockError: it is not allowed; the text says what is.
     """
-    root = find_checkout(folder).root
+    checkout = find_checkout(folder)
+    clean_up(checkout)
+    root = checkout.root
     names = [name for name in (CONFIG_FILE, OLD_FILE) if os.path.lexists(os.path.join(root, name))]
     if len(names) > 1:
         raise InterlockError(f"there are two configs, {CONFIG_FILE} and {OLD_FILE}; keep one of them")
@@ -140,10 +152,11 @@ def plan_change(
     checkout = find_checkout(folder)
     branch = find_branch(checkout, branch, tag)
     plan = make_plan(read_request(checkout, take_snapshot(checkout), base=base, event=event, branch=branch, tag=tag))
+    reused = find_reused_jobs(checkout, plan)
     if json:
-        print_json(plan)
+        print_json({**to_plain(plan), "reused": sorted(reused)})
     else:
-        print_plan(plan, explain)
+        print_plan(plan, explain, reused)
 
 
 @app.command("run")
@@ -171,10 +184,10 @@ def run_jobs(
     check_event(event, branch, tag)
     with open_local(folder) as local:
         branch = find_branch(local.checkout, branch, tag)
-        commit, terms, labels = snapshot_tree(local, branch=branch, tracked=tracked, quiet=json)
+        commit, terms, labels = snapshot_tree(local, branch=branch, event=event, tracked=tracked, quiet=json)
         order = PlanOrder(
             run=0, commit=commit, base=base, event=event, branch=branch, tag=tag, only=tuple(jobs or ()),
-            reuse=not no_reuse,
+            sandbox=sandbox, reuse=not no_reuse,
         )  # fmt: skip
         options = LocalOptions(
             order=order, terms=terms, labels=labels, sandbox=sandbox, json=json, at_once=at_once or os.cpu_count() or 1
@@ -191,12 +204,16 @@ def check_event(event: str, branch: str | None, tag: str | None) -> None:
         raise InterlockError("give --branch or --tag, not both")
 
 
-def print_plan(plan: CiPlan, explain: bool) -> None:
+def print_plan(plan: CiPlan, explain: bool, reused: Mapping[str, Reuse]) -> None:
     """Prints a plan for people."""
     source = "the config" if plan.source == "config" else f"what was found, as there is no {CONFIG_FILE}"
     changed = "everything" if plan.changed is None else format_count(plan.changed, "changed path")
     print_line(f"plan {plan.hash[:12]} from {source}: {changed}" + (f" since {plan.base[:12]}" if plan.changed else ""))
-    rows = [[job.name, "runs", ", ".join(need.job for need in job.needs) or "-", job.reason] for job in plan.jobs]
+    will = {name: f"reuses {format_id(JOB, reuse.job)}" for name, reuse in reused.items()}
+    rows = [
+        [job.name, will.get(job.name, "runs"), ", ".join(need.job for need in job.needs) or "-", job.reason]
+        for job in plan.jobs
+    ]
     rows += [[job.name, "left out", "-", job.reason] for job in plan.skipped]
     heads = ("JOB", "WILL", "NEEDS", "WHY")
     print_table(heads if explain else heads[:3], rows if explain else [row[:3] for row in rows])

@@ -32,6 +32,7 @@ CONFIG_FILE = ".interlock/ci.yaml"
 EVENTS = ("push", "pull_request", "schedule", "manual")
 UNSERVED = ("image", "services", "cache", "group")  # of a job
 NOTHING_JOB = "nothing"  # the job of a plan in which everything is skipped
+KEEP = "30d"  # of artifacts
 COMMAND_MAX = 65_536  # characters
 NAME = TextReader("a name of letters, digits, _, . and -, first a letter", r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 VARIABLE = TextReader("a name of letters, digits and _, not INTERLOCK_…", r"(?!INTERLOCK_)[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -60,7 +61,7 @@ class CiArtifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: Annotated[str, ConfigKey(TextReader("a name", r"[A-Za-z0-9{][A-Za-z0-9_.{}-]{0,99}"), "Its name.", True)]
     paths: Annotated[tuple[str, ...], ConfigKey(GLOBS, "Which files.", True)]
-    keep: Annotated[str, ConfigKey(LengthReader("1h", "365d"), "How long they are kept.")] = "30d"
+    keep: Annotated[str, ConfigKey(LengthReader("1h", "365d"), "How long they are handed out.")] = KEEP
 
 
 class CiReports(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -174,7 +175,9 @@ class CiTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What holds for a run as a whole."""
 
     timeout: Annotated[str, ConfigKey(LengthReader("1s", "7d"), "How long it may take.")] = "6h"
-    queue_timeout: Annotated[str, ConfigKey(LengthReader("1s", "7d"), "How long a job may wait for a machine.")] = "1d"
+    queue_timeout: Annotated[
+        str, ConfigKey(LengthReader("1s", "7d"), "How long it may wait until its first job begins.")
+    ] = "1d"
     plan_timeout: Annotated[str, ConfigKey(LengthReader("1s", "1h"), "How long planning may take.")] = "5m"
     supersede: Annotated[
         str, ConfigKey(ChoiceReader("never", "pull_request", "always"), "Which older runs a new one cancels.")

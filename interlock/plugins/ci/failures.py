@@ -11,16 +11,16 @@ import msgspec
 
 EXPLANATION_MAX = 160  # characters
 LOST, INFRA, MEMORY, FLAKY, TEST, BUILD, LINT = "runner_lost", "infra", "memory", "flaky", "test", "build", "lint"
-STEP, TIMEOUT, UNKNOWN = "step", "timeout", "unknown"
-# The classes, and the words of document 004's companion for them.
-CLASSES = {
-    LOST: "infra", INFRA: "infra", MEMORY: "infra", FLAKY: "flaky", TEST: "test", BUILD: "build", LINT: "lint",
-    STEP: "unknown", TIMEOUT: "timeout", UNKNOWN: "unknown",
+STEP, TIMEOUT, CANCELLED, UNKNOWN = "step", "timeout", "cancelled", "unknown"
+# The classes, and the six of document 004's companion. Its TOOLING is told from INFRA by nothing that a runner sees.
+COMPANION = {
+    LOST: "INFRA", INFRA: "INFRA", MEMORY: "INFRA", FLAKY: "FLAKY", TEST: "USER", BUILD: "USER", LINT: "USER",
+    STEP: "USER", TIMEOUT: "USER", CANCELLED: "CANCELED", UNKNOWN: "UNKNOWN",
 }  # fmt: skip
 # By class: the rule of the config under which it is tried again.
 RULES = {INFRA: "runner", FLAKY: "flaky", TIMEOUT: "timeout"}
 CHECKOUT, START, STEPS, ARTIFACTS, UPLOAD = "checkout", "start", "step", "artifacts", "upload"  # stages of an attempt
-KILLED = 137  # a shell whose command was ended by KILL
+KILLED, TIMED_OUT = 137, 124  # a shell whose command was ended by KILL, or by the command `timeout`
 NETWORK = re.compile(
     r"could not resolve host|temporary failure in name resolution|connection (refused|reset|timed out)|"
     r"network is unreachable|tls handshake|no space left on device|503 service unavailable|502 bad gateway",
@@ -64,6 +64,7 @@ TABLE: tuple[tuple[Fits, str, float, str], ...] = (
         lambda sight: sight.signal == "SIGKILL" or sight.exit_code == KILLED, MEMORY, 0.8,
         "{step} was killed from outside, most often because memory ran out",
     ),
+    (lambda sight: sight.exit_code == TIMED_OUT, TIMEOUT, 0.8, "{step} ended with exit code 124, as `timeout` does"),
     (lambda sight: bool(NETWORK.search(sight.summary)), INFRA, 0.7, "{step} failed at the machine: {summary}"),
 )  # fmt: skip
 
@@ -93,9 +94,10 @@ def judge(sight: Sight, job: str, *, known_flaky: bool = False) -> Judgement:
     return Judgement(STEP, 0.5, words)
 
 
-def find_rule(judgement: Judgement, sight: Sight) -> str:
-    """Returns the rule of the config by which a failure is tried again, such as runner, or exit 137; empty if none."""
-    return RULES.get(judgement.kind) or ("" if sight.exit_code is None else f"exit {sight.exit_code}")
+def find_rules(judgement: Judgement, sight: Sight) -> list[str]:
+    """Returns the rules of the config by which a failure may be tried again, such as runner, or exit 137."""
+    of_class = RULES.get(judgement.kind)
+    return [*filter(None, [of_class]), *([] if sight.exit_code is None else [f"exit {sight.exit_code}"])]
 
 
 def shorten(text: str) -> str:

@@ -24,6 +24,7 @@ class PlanOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     branch: str | None = None
     tag: str | None = None
     only: tuple[str, ...] = ()
+    sandbox: bool = False  # whether its jobs run in a sandbox
     reuse: bool = True  # whether earlier results count
     again: int | None = None  # the run that is done again, with the plan that it had
     from_jobs: tuple[str, ...] | None = None  # of that run: what is done again, with all that comes after it

@@ -83,6 +83,7 @@ class CiPlan(msgspec.Struct, frozen=True, kw_only=True):
     base: str
     event: str
     branch: str | None
+    platform: str = ""
     changed: int | None  # how many paths; None if that is not known
     paths: tuple[str, ...]  # the first of them
     run: dict[str, Any]
@@ -116,6 +117,7 @@ def plan_jobs(given: PlanInput) -> CiPlan:
     paths = sorted(given.changed or ())
     plan = CiPlan(
         source=given.source, head=given.head, base=given.base, event=given.event, branch=given.branch,
+        platform=given.platform,
         changed=None if given.changed is None else len(paths), paths=tuple(paths[:PATHS_SHOWN]),
         run=to_plain(given.config.run), jobs=tuple(planned), skipped=tuple(skipped),
     )  # fmt: skip

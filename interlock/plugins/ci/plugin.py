@@ -18,10 +18,11 @@ from interlock.plugins.ci.queries import (
     read_ci_run,
     read_plan_failure,
     read_rows_to_archive,
+    read_why_stopped,
     restore_rows,
 )
 from interlock.plugins.ci.reporting import REPORT_TO_NOBODY
-from interlock.plugins.ci.results import KEEP_SUCCESSES, judge_end
+from interlock.plugins.ci.results import KEEP_SUCCESSES, judge_cancel, judge_end
 from interlock.plugins.ci.stories import plan_and_run
 from interlock.store.hooks import Hooks
 
@@ -32,8 +33,8 @@ PLUGIN = Plugin(
     tables=TABLES,
     commands={Plan: plan_run},
     queries=(
-        list_ci_runs, read_ci_run, list_ci_jobs, list_ci_attempts, read_ci_plan, read_plan_failure, find_successes,
-        list_ci_tests, list_flaky_tests,
+        list_ci_runs, read_ci_run, list_ci_jobs, list_ci_attempts, read_ci_plan, read_plan_failure, read_why_stopped,
+        find_successes, list_ci_tests, list_flaky_tests,
     ),
     laws=LAWS,
     stories=(plan_and_run,),
@@ -41,6 +42,7 @@ PLUGIN = Plugin(
     hooks=Hooks(
         checks=(check_ci,),
         before_failure=(judge_end,),
+        before_cancel=(judge_cancel,),
         on_rerun=(refuse_rerun,),
         reactions=(KEEP_SUCCESSES, REPORT_TO_NOBODY),
         archive_rows=(read_rows_to_archive,),

@@ -5,7 +5,9 @@ from typing import Any
 
 import msgspec
 
+from interlock.core.timers import CLOCK
 from interlock.kernel.errors import Unknown
+from interlock.plugins.ci.failures import CANCELLED
 from interlock.plugins.ci.junit import CiTest
 from interlock.plugins.ci.options import JOB, RUN
 from interlock.plugins.ci.planner import CiPlan
@@ -86,13 +88,22 @@ WHERE unit.tenant = :tenant AND unit.parent = :job ORDER BY unit.id
 """
 LAST_EVENT = "SELECT payload, reason FROM event WHERE unit = :unit AND tenant = :tenant ORDER BY version DESC LIMIT 1"
 PLAN_NOTE = "SELECT payload FROM note WHERE tenant = :tenant AND unit = :run AND kind = 'plan' ORDER BY id LIMIT 1"
-WHY_FAILED = """
-SELECT reason FROM event WHERE unit = :run AND tenant = :tenant AND target = 'PLAN_FAILED' ORDER BY version LIMIT 1
+# What decided how a run ended, unless its jobs did.
+WHY_ENDED = """
+SELECT target, actor, reason FROM event WHERE unit = :run AND tenant = :tenant
+AND target IN ('PLAN_FAILED', 'TIMEOUT', 'CANCEL_REQUESTED') ORDER BY version LIMIT 1
 """
+# What is said of a clock that has run out, by the state that it led to.
+CLOCKS = {
+    "PLAN_FAILED": "planning took longer than run.plan_timeout allows",
+    "TIMEOUT": "the run took longer than run.timeout allows",
+    "CANCEL_REQUESTED": "no job began within run.queue_timeout",
+}
 UNFIT_RESULTS = f"""
 SELECT unit.id, ci_result.kind, unit.state FROM ci_result JOIN unit ON unit.id = ci_result.unit
 WHERE coalesce(unit.outcome, '') <>
-CASE WHEN ci_result.kind IN ('{SUCCESS}', '{REUSED}') THEN 'success' ELSE 'failure' END
+CASE WHEN ci_result.kind IN ('{SUCCESS}', '{REUSED}') THEN 'success'
+WHEN ci_result.kind = '{CANCELLED}' THEN 'cancelled' ELSE 'failure' END
 AND NOT EXISTS (SELECT 1 FROM forced_move WHERE forced_move.unit = unit.id)
 """
 WRONG_REUSES = f"""
@@ -145,6 +156,11 @@ class CiAttemptRow(msgspec.Struct, frozen=True):
     kind: str | None  # success, or the class of its failure
     held: bool
     explanation: str = ""
+    step: str = ""  # the one that failed
+    fault: str = (
+        ""  # whose it is: USER, INFRA, TOOLING, FLAKY, CANCELED or UNKNOWN, as document 004's companion has them
+    )
+    confidence: float | None = None  # how sure the class is
 
 
 class CiResult(msgspec.Struct, frozen=True):
@@ -254,17 +270,18 @@ def list_ci_attempts(connection: Connection, tenant: int, job: int) -> list[CiAt
         row = CiAttemptRow(**{**named, "held": named["held"] is not None})
         if row.outcome not in (None, SUCCESS):
             ended = connection.rows(LAST_EVENT, {"unit": row.unit, "tenant": tenant})
-            row = msgspec.structs.replace(row, explanation=read_explanation(ended))
+            payload = msgspec.json.decode(ended[0][0]) if ended else {}
+            row = msgspec.structs.replace(
+                row, explanation=read_explanation(payload, ended[0][1] if ended else ""), step=payload.get("step", ""),
+                fault=payload.get("fault", ""), confidence=payload.get("confidence"),
+            )  # fmt: skip
         attempts.append(row)
     return attempts
 
 
-def read_explanation(ended: Sequence[Sequence[Any]]) -> str:
+def read_explanation(payload: Mapping[str, Any], reason: str | None) -> str:
     """What an event that closes an attempt says of why."""
-    if not ended:
-        return ""
-    payload = msgspec.json.decode(ended[0][0])
-    return str(payload.get("explanation") or payload.get("error") or ended[0][1] or "")
+    return str(payload.get("explanation") or payload.get("error") or reason or "")
 
 
 def read_ci_plan(connection: Connection, tenant: int, run: int) -> CiPlan | None:
@@ -277,8 +294,23 @@ def read_ci_plan(connection: Connection, tenant: int, run: int) -> CiPlan | None
 
 def read_plan_failure(connection: Connection, tenant: int, run: int) -> str | None:
     """Why a run could not be planned; None if it could, or nobody knows yet."""
-    rows = connection.rows(WHY_FAILED, {"tenant": tenant, "run": run})
-    return rows[0][0] if rows else None
+    target, words = read_end_of_run(connection, tenant, run)
+    return words if target == "PLAN_FAILED" else None
+
+
+def read_why_stopped(connection: Connection, tenant: int, run: int) -> str:
+    """Why a run was cancelled, or took too long; empty if its jobs or its plan decided how it ended."""
+    target, words = read_end_of_run(connection, tenant, run)
+    return "" if target == "PLAN_FAILED" else words
+
+
+def read_end_of_run(connection: Connection, tenant: int, run: int) -> tuple[str, str]:
+    """What else than its jobs decided how a run ended: the state that it led to, and why; both empty if nothing did."""
+    rows = connection.rows(WHY_ENDED, {"tenant": tenant, "run": run})
+    if not rows:
+        return "", ""
+    target, actor, reason = rows[0]
+    return target, CLOCKS[target] if actor == CLOCK else reason or f"by {actor}"
 
 
 class CiSuccess(msgspec.Struct, frozen=True):

@@ -10,18 +10,41 @@ from typing import Any
 
 import msgspec
 
+from interlock.core.notes import CANCEL_REQUEST
 from interlock.core.tx_state import ToFollow
 from interlock.kernel.rows import Unit
-from interlock.plugins.ci.failures import LOST, TIMEOUT, Judgement, Sight, find_rule, judge
+from interlock.plugins.ci.failures import (
+    CANCELLED,
+    COMPANION,
+    LOST,
+    TIMEOUT,
+    Judgement,
+    Sight,
+    find_rules,
+    judge,
+    shorten,
+)
 from interlock.plugins.ci.junit import LOST as LOST_TESTS
 from interlock.plugins.ci.junit import CiTest, choose_tests
 from interlock.plugins.ci.options import ATTEMPT, CiOptions, read_options_of
-from interlock.plugins.ci.queries import REUSED, SUCCESS, CiResult, add_result, add_tests, count_by_rule, find_flaky
+from interlock.plugins.ci.queries import (
+    CLOCKS,
+    REUSED,
+    SUCCESS,
+    CiResult,
+    add_result,
+    add_tests,
+    count_by_rule,
+    find_flaky,
+    read_why_stopped,
+)
 from interlock.store.hooks import Moved, Reaction
-from interlock.store.queries.for_verbs import read_notes
+from interlock.store.queries.for_verbs import find_cancel_requests, read_notes
 from interlock.store.unit_of_work import UnitOfWork
 
 TESTS = "ci tests "  # how the names begin of the steps in which it reports tests
+ENDED = {"failure": "the run has failed", "success": "the run has succeeded without it"}  # why an open job is stopped
+LOSSES = ("lost", "exhaust")
 SIGHT = "ci end"  # the name of the step in which a runner says what it saw
 
 
@@ -30,8 +53,9 @@ def judge_end(tx: UnitOfWork, unit: Unit, trigger: str, payload: dict[str, Any])
     own = read_options_of(tx.body(unit)) if unit.lifecycle == ATTEMPT else None
     if own is None or unit.parent is None:
         return trigger
-    if trigger in ("lost", "exhaust"):
-        keep_failure(tx, unit, own, payload, Judgement(LOST, 1.0, "its runner was lost, or gave it back"), "")
+    if trigger in (*LOSSES, "release"):
+        why = "its runner was lost" if trigger in LOSSES else "its runner gave it back"
+        keep_failure(tx, unit, own, payload, Judgement(LOST, 1.0, why))
         return trigger
     if payload.get("timeout"):
         sight = Sight(stopped="time")
@@ -41,7 +65,7 @@ def judge_end(tx: UnitOfWork, unit: Unit, trigger: str, payload: dict[str, Any])
         lost = [test.name for test in keep_tests(tx, unit, own) if test.outcome in LOST_TESTS]
         known_flaky = bool(lost) and find_flaky(tx, lost) == set(lost)
         judgement = judge(sight, own.job, known_flaky=known_flaky)
-    rule = find_rule(judgement, sight)
+    rule = next((rule for rule in find_rules(judgement, sight) if own.retries.get(rule)), "")
     allowed = own.retries.get(rule, 0)
     again = bool(allowed) and count_by_rule(tx, unit.parent, rule, unit.id) < allowed
     retryable = tx.state(ToFollow).retryable
@@ -49,8 +73,32 @@ def judge_end(tx: UnitOfWork, unit: Unit, trigger: str, payload: dict[str, Any])
         retryable.add(unit.id)
     else:
         retryable.discard(unit.id)
-    keep_failure(tx, unit, own, payload, judgement, rule)
+    keep_failure(tx, unit, own, payload, judgement, rule, sight.step)
     return trigger
+
+
+def judge_cancel(tx: UnitOfWork, unit: Unit, reason: str, payload: dict[str, Any]) -> None:
+    """Adds to what is recorded of a cancelled attempt that it was, and why."""
+    own = read_options_of(tx.body(unit)) if unit.lifecycle == ATTEMPT else None
+    if own is not None and unit.parent is not None:
+        why = find_cancel_reason(tx, unit, payload) or reason
+        keep_failure(tx, unit, own, payload, Judgement(CANCELLED, 1.0, shorten(f"it was cancelled: {why}")))
+
+
+def find_cancel_reason(tx: UnitOfWork, attempt: Unit, payload: dict[str, Any]) -> str:
+    """Why an attempt is cancelled: as it was asked to stop, or its job or run was; empty if none of them was."""
+    family = [attempt]
+    while family[-1].parent is not None:
+        family.append(tx.unit(family[-1].parent))
+    asked = payload.get(CANCEL_REQUEST)
+    requests = {} if asked else find_cancel_requests(tx, [unit.id for unit in family])
+    asked = asked or next((requests[unit.id] for unit in family if unit.id in requests), None)
+    if asked:
+        return asked["reason"] or f"by {asked['by']}"
+    run = family[-1]
+    if run.state in CLOCKS:
+        return CLOCKS[run.state]
+    return read_why_stopped(tx.connection, tx.tenant, run.id) or ENDED.get(run.outcome or "", "")
 
 
 def read_sight(tx: UnitOfWork, unit: Unit, error: str) -> Sight:
@@ -77,11 +125,13 @@ def keep_tests(tx: UnitOfWork, unit: Unit, own: CiOptions) -> list[CiTest]:
 
 
 def keep_failure(
-    tx: UnitOfWork, unit: Unit, own: CiOptions, payload: dict[str, Any], judgement: Judgement, rule: str
-) -> None:
+    tx: UnitOfWork, unit: Unit, own: CiOptions, payload: dict[str, Any], judgement: Judgement, rule: str = "",
+    step: str = "",
+) -> None:  # fmt: skip
     """The closing event of an attempt tells its class, and its row too."""
     payload |= {
-        "class": judgement.kind, "confidence": judgement.confidence, "explanation": judgement.explanation,
+        "class": judgement.kind, "fault": COMPANION[judgement.kind], "confidence": judgement.confidence,
+        "explanation": judgement.explanation, **({"step": step} if step else {}),
     }  # fmt: skip
     add_result(tx, make_result(tx, unit, own, judgement.kind, rule))
 
