@@ -34,6 +34,7 @@ LOOK_EVERY = 0.1  # seconds
 STOP_WITHIN = 1.0  # seconds for handlers when the run has ended
 AWAY_SECONDS = 10.0  # for how long the database may be away, which is a file beside the repository
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+RUN_ENDED = "its run has ended"
 INTERRUPTED, FORCED = "interrupted", "interrupted twice"
 # What of the caller's environment a step gets, beside what its job says.
 HANDED_ON = (
@@ -94,8 +95,9 @@ def run_locally(local: LocalCi, options: LocalOptions) -> int:
         playing = LocalRun(local, run, worker, runner, screen)
         with log_nothing(), take_signals(playing.note_signal):
             asyncio.run(playing.drive())
-            if playing.forced:
-                end_plan_jobs(local, queue, FORCED)
+            end_plan_jobs(
+                local, queue, FORCED if playing.forced else RUN_ENDED
+            )  # one that took too long is tried again
             code = screen.finish(interrupted=playing.interrupts > 0)
             if options.json:
                 print_json(describe_run(local, local.app.read(read_ci_run, run)))

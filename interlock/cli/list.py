@@ -80,6 +80,7 @@ def make_row(view: View) -> list[Cell]:
     """Make a row of the list of jobs."""
     unit, body = view.unit, view.body
     return [
-        format_view_id(view), body.task, make_state_cell(unit.state, unit.category), view.queue, str(unit.attempt),
-        view.holder or "", format_time(body.created_at), format_time(unit.changed_at), body.key or "",
+        format_view_id(view), body.task, make_state_cell(unit.state, unit.category, unit.outcome), view.queue,
+        str(unit.attempt), view.holder or "", format_time(body.created_at), format_time(unit.changed_at),
+        body.key or "",
     ]  # fmt: skip

@@ -57,8 +57,10 @@ def print_json_line(value: Any) -> None:
     sys.stdout.flush()
 
 
-def make_state_cell(state: str, category: str) -> Text:
-    """Return a state in the colour of its category."""
+def make_state_cell(state: str, category: str, outcome: str | None = None) -> Text:
+    """Return a state in the colour of its category; one that hides how the work has ended has that behind it."""
+    if category == Category.CLOSED and outcome:
+        return Text(f"{state} ({outcome})", style=COLOURS.get(Category(outcome), ""))
     return Text(state, style=COLOURS.get(Category(category), "") if category else "")
 
 

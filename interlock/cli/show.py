@@ -164,7 +164,7 @@ def list_fields(job: View) -> list[tuple[str, Cell]]:
     facts |= {"input": body.input, "result": body.result}
     if lease:
         facts |= {f"lease_{name}": value for name, value in asdict(lease).items()}
-    state = make_state_cell(job.unit.state, job.unit.category)
+    state = make_state_cell(job.unit.state, job.unit.category, job.unit.outcome)
     return [
         (name, state if name == "state" else str(value))
         for name, value in facts.items()

@@ -25,7 +25,7 @@ def make_cells(snapshot: TreeSnapshot, node: TreeNode) -> list[Cell]:
     """Return the cells of a job, all but its id."""
     took = snapshot.duration_us(node)
     return [
-        node.task, make_state_cell(node.state, node.category), str(node.attempt),
+        node.task, make_state_cell(node.state, node.category, node.outcome), str(node.attempt),
         "" if took is None else format_rounded(took),
         f"{node.cost:g}" if node.cost else "", node.worker or "", node.waits_for,
     ]  # fmt: skip

@@ -166,7 +166,7 @@ def draw(snapshot: Snapshot, stream: str = "") -> RenderableType:
     for job in snapshot.units[:SHOWN]:
         done, text = snapshot.progress.get(job.unit.id, (None, ""))
         bar = ProgressBar(total=1.0, completed=done, width=BAR_WIDTH) if done is not None else ""
-        state = make_state_cell(job.unit.state, job.unit.category)
+        state = make_state_cell(job.unit.state, job.unit.category, job.unit.outcome)
         jobs.add_row(format_view_id(job), job.body.task, state, job.holder or "", bar, text)
     more = len(snapshot.units) - SHOWN
     return Group(Text("   ").join(counts), Text(""), jobs, Text(f"and {more} more" if more > 0 else ""))
@@ -188,7 +188,7 @@ def draw_tree(below: trees.TreeSnapshot) -> RenderableType:
         done, text = find_progress(below, node)
         took = below.duration_us(node)
         bar = ProgressBar(total=1.0, completed=done, width=BAR_WIDTH) if done is not None else ""
-        state = make_state_cell(node.state, node.category)
+        state = make_state_cell(node.state, node.category, node.outcome)
         table.add_row(
             f"{branch}{node.id}",
             node.task,

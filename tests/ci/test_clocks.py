@@ -1,14 +1,11 @@
 """Every time limit of a run of CI, kept by real processes: of planning, of waiting, of the run, of a job and of a step."""
 
-import functools
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-import interlock
-from interlock.kernel.commands import Start
 from interlock.plugins.ci.queries import list_ci_runs
 from interlock.store.queries.views import events_of
 from tests.ci.repositories import (
@@ -19,10 +16,8 @@ from tests.ci.repositories import (
     open_runs,
     processes_of,
     states,
-    wait_until,
 )
 
-HURRY = 10  # leases are over that much sooner
 SLEEP = "trap 'exit 7' TERM; sleep 600 & wait"
 
 
@@ -106,33 +101,4 @@ jobs:
     assert "afterwards" in say("log", "job").out.splitlines()
     assert "the step 'step 1' ran for longer than it may" in say("log", "step").out
     assert processes_of(shown["commit"]) == []
-    check_record(place)
-
-
-@pytest.mark.req("R4-25", "R4-67")
-def test_a_runner_that_does_not_acknowledge_in_its_window_loses_the_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The runner holds its lease and says nothing, until its window is over; then it is refused."""
-    import interlock.worker.ci_attempt as attempts  # noqa: PLC0415
-
-    place = make_repository(tmp_path / "shop", "jobs: {a: {steps: [echo a]}}")
-    say_to_engine, silent = attempts.CiAttempt.say, [True]
-
-    def say_late(attempt: attempts.CiAttempt, kind: type, **fields: object) -> None:
-        if kind is Start and silent:
-            silent.clear()
-            wait_until(lambda: attempt.ctx.stopping.is_set() or is_lost(attempt))
-        say_to_engine(attempt, kind, **fields)
-
-    def is_lost(attempt: attempts.CiAttempt) -> bool:
-        assert attempt.ctx.app
-        return attempt.ctx.app.job(attempt.ctx.grant.unit).look().state == "STALE"
-
-    monkeypatch.setattr(attempts.CiAttempt, "say", say_late)
-    monkeypatch.setattr("interlock.cli.ci_local.interlock.open", functools.partial(interlock.open, hurry=HURRY))
-    done = ci(place)("run", "--json")
-    states_of = [each["state"] for each in json.loads(done.out)["jobs"][0]["attempts"]]
-    assert (done.code, states_of) == (0, ["STALE", "SUCCEEDED"])
-    assert classes(done) == {"a": ["runner_lost", "success"]}
     check_record(place)

@@ -22,6 +22,7 @@ from tests.ci.repositories import (
     states,
     wait_until,
 )
+from tests.cli.inside import inside
 from tests.conftest import COMMAND
 from tests.git.repositories import commit_files, git, write_files
 
@@ -84,6 +85,10 @@ def test_what_is_printed_for_people(tmp_path: Path) -> None:
     assert "--sandbox" in lines[12]
     assert say("log", "lint").out.splitlines() == [line.strip() for line in lines[6:9]]
     assert [row[:3] for row in say("list").rows] == [["ci_run_1", "success", "REPORTED"]]
+    ask = inside(f"sqlite:///{place}/.git/interlock/ci.db")
+    (run,) = ask("list", "--lifecycle", "ci_run").rows
+    assert run[:3] == ["ci_run_1", "ci.run", "REPORTED (success)"]
+    assert "REPORTED (success)" in ask("show", "ci_run_1").out
     assert [row[:3] for row in say("show").rows[1:4]] == [
         ["build", "success", "SUCCEEDED"], ["test", "success", "SUCCEEDED"], ["lint", "failure", "FAILED"],
     ]  # fmt: skip
