@@ -230,6 +230,8 @@ def test_files_that_git_does_not_track_can_be_left_out(tmp_path: Path) -> None:
     write_files(place, {"new": "1", "a": "2"})
     say = ci(place)
     assert [say("run").code, say("run", "--tracked").code] == [1, 0]
+    git(place, "checkout", "--quiet", "-b", "topic")
+    assert [say("plan", "--json", *words).json["paths"] for words in ([], ["--tracked"])] == [["a", "new"], ["a"]]
 
 
 def test_steps_get_what_is_listed_of_the_environment_and_secrets_are_masked(tmp_path: Path) -> None:

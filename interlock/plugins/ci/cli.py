@@ -48,6 +48,7 @@ BaseRevision = Annotated[
 ]
 Event = Annotated[str, typer.Option("--event", help=f"Plan for this event: {', '.join(EVENTS)}.")]
 Branch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Plan for this branch.")]
+Tracked = Annotated[bool, typer.Option("--tracked", help="Leave out files that git does not track.")]
 Tag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="Plan for this tag.")]
 
 
@@ -144,6 +145,7 @@ def plan_change(
     event: Event = "manual",
     branch: Branch = None,
     tag: Tag = None,
+    tracked: Tracked = False,
     folder: Folder = HERE,
     json: Json = False,
 ) -> None:
@@ -151,7 +153,9 @@ def plan_change(
     check_event(event, branch, tag)
     checkout = find_checkout(folder)
     branch = find_branch(checkout, branch, tag)
-    plan = make_plan(read_request(checkout, take_snapshot(checkout), base=base, event=event, branch=branch, tag=tag))
+    plan = make_plan(
+        read_request(checkout, take_snapshot(checkout, tracked=tracked), base=base, event=event, branch=branch, tag=tag)
+    )
     reused = find_reused_jobs(checkout, plan)
     if json:
         print_json({**to_plain(plan), "reused": sorted(reused)})
@@ -171,7 +175,7 @@ def run_jobs(
     no_reuse: Annotated[
         bool, typer.Option("--no-reuse", help="Also run jobs whose result an earlier run has.")
     ] = False,
-    tracked: Annotated[bool, typer.Option("--tracked", help="Leave out files that git does not track.")] = False,
+    tracked: Tracked = False,
     sandbox: Sandbox = False,
     at_once: AtOnce = None,
     folder: Folder = HERE,
