@@ -27,11 +27,11 @@ def kill_leftovers(variable: str, prefix: str) -> int:
 
 def find_marked(mark: bytes) -> list[int]:
     """Lists the processes, this one left out, of which a variable begins so."""
-    found = []
+    marked = []
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():
             with suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
                 data = file.read()
                 if data.startswith(mark) or b"\0" + mark in data:
-                    found.append(int(entry))
-    return found
+                    marked.append(int(entry))
+    return marked

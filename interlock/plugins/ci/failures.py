@@ -13,10 +13,22 @@ EXPLANATION_MAX = 160  # characters
 LOST, INFRA, MEMORY, FLAKY, TEST, BUILD, LINT = "runner_lost", "infra", "memory", "flaky", "test", "build", "lint"
 STEP, TIMEOUT, CANCELLED, UNKNOWN = "step", "timeout", "cancelled", "unknown"
 # The classes, and the six of document 004's companion. Its TOOLING is told from INFRA by nothing that a runner sees.
-COMPANION = {
-    LOST: "INFRA", INFRA: "INFRA", MEMORY: "INFRA", FLAKY: "FLAKY", TEST: "USER", BUILD: "USER", LINT: "USER",
-    STEP: "USER", TIMEOUT: "USER", CANCELLED: "CANCELED", UNKNOWN: "UNKNOWN",
-}  # fmt: skip
+COMPANION = dict(
+    row.split()
+    for row in """
+    runner_lost  INFRA
+    infra        INFRA
+    memory       INFRA
+    flaky        FLAKY
+    test         USER
+    build        USER
+    lint         USER
+    step         USER
+    timeout      USER
+    cancelled    CANCELED
+    unknown      UNKNOWN
+    """.strip().splitlines()
+)
 # By class: the rule of the config under which it is tried again.
 RULES = {INFRA: "runner", FLAKY: "flaky", TIMEOUT: "timeout"}
 CHECKOUT, START, STEPS, ARTIFACTS, UPLOAD = "checkout", "start", "step", "artifacts", "upload"  # stages of an attempt

@@ -90,14 +90,15 @@ LAST_EVENT = "SELECT payload, reason FROM event WHERE unit = :unit AND tenant = 
 PLAN_NOTE = "SELECT payload FROM note WHERE tenant = :tenant AND unit = :run AND kind = 'plan' ORDER BY id LIMIT 1"
 # What decided how a run ended, unless its jobs did.
 WHY_ENDED = """
-SELECT target, actor, reason FROM event WHERE unit = :run AND tenant = :tenant
+SELECT CASE target WHEN 'PLAN_FAILED' THEN 'plan' WHEN 'TIMEOUT' THEN 'run' ELSE 'queue' END, actor, reason
+FROM event WHERE unit = :run AND tenant = :tenant
 AND target IN ('PLAN_FAILED', 'TIMEOUT', 'CANCEL_REQUESTED') ORDER BY version LIMIT 1
 """
-# What is said of a clock that has run out, by the state that it led to.
+PLAN, QUEUE, WHOLE = "plan", "queue", "run"  # what may take too long
 CLOCKS = {
-    "PLAN_FAILED": "planning took longer than run.plan_timeout allows",
-    "TIMEOUT": "the run took longer than run.timeout allows",
-    "CANCEL_REQUESTED": "no job began within run.queue_timeout",
+    PLAN: "planning took longer than run.plan_timeout allows",
+    WHOLE: "the run took longer than run.timeout allows",
+    QUEUE: "no job began within run.queue_timeout",
 }
 UNFIT_RESULTS = f"""
 SELECT unit.id, ci_result.kind, unit.state FROM ci_result JOIN unit ON unit.id = ci_result.unit
@@ -294,23 +295,23 @@ def read_ci_plan(connection: Connection, tenant: int, run: int) -> CiPlan | None
 
 def read_plan_failure(connection: Connection, tenant: int, run: int) -> str | None:
     """Why a run could not be planned; None if it could, or nobody knows yet."""
-    target, words = read_end_of_run(connection, tenant, run)
-    return words if target == "PLAN_FAILED" else None
+    phase, words = read_end_of_run(connection, tenant, run)
+    return words if phase == PLAN else None
 
 
 def read_why_stopped(connection: Connection, tenant: int, run: int) -> str:
     """Why a run was cancelled, or took too long; empty if its jobs or its plan decided how it ended."""
-    target, words = read_end_of_run(connection, tenant, run)
-    return "" if target == "PLAN_FAILED" else words
+    phase, words = read_end_of_run(connection, tenant, run)
+    return "" if phase == PLAN else words
 
 
 def read_end_of_run(connection: Connection, tenant: int, run: int) -> tuple[str, str]:
-    """What else than its jobs decided how a run ended: the state that it led to, and why; both empty if nothing did."""
+    """What else than its jobs decided how a run ended: in which phase, and why; both empty if nothing did."""
     rows = connection.rows(WHY_ENDED, {"tenant": tenant, "run": run})
     if not rows:
         return "", ""
-    target, actor, reason = rows[0]
-    return target, CLOCKS[target] if actor == CLOCK else reason or f"by {actor}"
+    phase, actor, reason = rows[0]
+    return phase, CLOCKS[phase] if actor == CLOCK else reason or f"by {actor}"
 
 
 class CiSuccess(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from interlock.core.notes import CANCEL_REQUEST
+from interlock.core.timers import CLOCK
 from interlock.core.tx_state import ToFollow
 from interlock.kernel.rows import Unit
 from interlock.plugins.ci.failures import (
@@ -29,8 +30,10 @@ from interlock.plugins.ci.junit import CiTest, choose_tests
 from interlock.plugins.ci.options import ATTEMPT, CiOptions, read_options_of
 from interlock.plugins.ci.queries import (
     CLOCKS,
+    QUEUE,
     REUSED,
     SUCCESS,
+    WHOLE,
     CiResult,
     add_result,
     add_tests,
@@ -90,14 +93,15 @@ def find_cancel_reason(tx: UnitOfWork, attempt: Unit, payload: dict[str, Any]) -
     family = [attempt]
     while family[-1].parent is not None:
         family.append(tx.unit(family[-1].parent))
-    asked = payload.get(CANCEL_REQUEST)
-    requests = {} if asked else find_cancel_requests(tx, [unit.id for unit in family])
-    asked = asked or next((requests[unit.id] for unit in family if unit.id in requests), None)
-    if asked:
-        return asked["reason"] or f"by {asked['by']}"
+    request = payload.get(CANCEL_REQUEST)
+    requests = {} if request else find_cancel_requests(tx, [unit.id for unit in family])
+    request = request or next((requests[unit.id] for unit in family if unit.id in requests), None)
+    if request:
+        return request["reason"] or f"by {request['by']}"
     run = family[-1]
-    if run.state in CLOCKS:
-        return CLOCKS[run.state]
+    last = tx.changes.last_moves.get(run.id)
+    if last is not None and last.actor == CLOCK:
+        return CLOCKS[WHOLE if run.outcome else QUEUE]
     return read_why_stopped(tx.connection, tx.tenant, run.id) or ENDED.get(run.outcome or "", "")
 
 
