@@ -124,7 +124,7 @@ class SimulatedWorkers:
         if error is not None and not (self.ended and isinstance(error, InterlockError)):
             self.world.add_violation(f"{self.name} broke: {error!r}")
         elif not self.ended and self.boots > 1 and self.world.faults.on & OVERTAKING:
-            self.process.crash()  # a late message to its predecessor ended it; it is started again
+            self.process.crash()  # a late message from its predecessor ended it; it is started again
         elif not self.ended:
             self.world.add_violation(f"{self.name} ended by itself")
 
