@@ -91,7 +91,7 @@ class KeyCache:
             return None
         known_key = self.cached.get((tenant, key))
         if known_key is None or read_loop_time() - known_key.read_at >= TRUSTED_SECONDS:
-            known_key = await self.load_key(tenant, key)
+            known_key = await asyncio.shield(self.loads.get((tenant, key)) or self.begin_load(tenant, key))
         if known_key is None or not is_valid_at(known_key.row, known_key.now()):
             return None
         return make_caller(known_key)
@@ -111,12 +111,20 @@ class KeyCache:
             known_key = await asyncio.shield(other)
             if known_key and is_valid_secret(known_key.row, secret, known_key.now()):
                 return known_key
-        read = self.loads[tenant, key] = asyncio.create_task(self.load_key(tenant, key))
-        try:
-            return await asyncio.shield(read)
-        finally:
-            if self.loads.get((tenant, key)) is read:
+        return await asyncio.shield(self.begin_load(tenant, key))
+
+    def begin_load(self, tenant: int, key: int) -> "asyncio.Task[CachedKey | None]":
+        """Begins to look a key up; until it is found, others may wait for the same look."""
+        load = self.loads[tenant, key] = asyncio.create_task(self.load_key(tenant, key))
+
+        def end(done: "asyncio.Task[CachedKey | None]") -> None:
+            if self.loads.get((tenant, key)) is load:
                 del self.loads[tenant, key]
+            if not done.cancelled():
+                done.exception()  # whoever waited is told; if all of them are gone, nobody need be
+
+        load.add_done_callback(end)
+        return load
 
     async def load_key(self, tenant: int, key: int) -> CachedKey | None:
         read_at = read_loop_time()

@@ -191,11 +191,12 @@ def select_views(
     params: Mapping[str, Any],
     limit: int,
     by: str = "unit.id DESC",
+    source: str = FROM,
 ) -> list[View]:
-    """Returns views of units that fit these conditions, at most `limit`, in the order of `by`."""
+    """Returns views of units that fit these conditions, at most `limit`, in the order of `by`; `source` is the FROM."""
     parent = "(SELECT above.lifecycle FROM unit AS above WHERE above.id = unit.parent)"
     columns = f"{list_columns(Unit)}, {list_columns(Body)}, lane.queue, lane.capabilities, worker.name, {parent}"
-    sql = f"SELECT {columns} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY {by} LIMIT :limit"
+    sql = f"SELECT {columns} {source} WHERE {' AND '.join([OWN, *where])} ORDER BY {by} LIMIT :limit"
     views = []
     of_unit, of_body = len(columns_of(Unit)), len(columns_of(Body))
     for row in connection.rows(sql, {**params, "tenant": tenant, "limit": limit}):
