@@ -65,7 +65,7 @@ def find_plan(settings: CiSettings, ctx: JobContext, order: PlanOrder) -> PlanAn
     assert ctx.app
     if order.again is not None:
         plan = ctx.app.read(read_ci_plan, order.again)
-        return PlanAnswer(plan, "" if plan else f"the run {order.again} has no plan that could be done again")
+        return PlanAnswer(plan, "" if plan else f"the run {order.again} has no plan that could be rerun")
     checkout = settings.checkout
     try:
         request = read_request(

@@ -179,7 +179,7 @@ def test_a_plan_that_fails_is_a_run_that_failed(tmp_path: Path) -> None:
     assert wrong in shown["plan_failed"]
     assert shown["plan_failed"] in say("show").out
     again = say("rerun")
-    assert (again.code, "has no plan that could be done again" in again.err) == (2, True)
+    assert (again.code, "has no plan that could be rerun" in again.err) == (2, True)
     write_files(place, {".interlock/ci.yaml": "jobs:\n  a: {steps: [make], secrets: [DEPLOY_KEY]}\n"})
     assert json.loads(say("run", "--json").out)["plan_failed"] == (
         "the job 'a' has the secret DEPLOY_KEY, and the variable of that name is not set; set it to at least 4 characters"
