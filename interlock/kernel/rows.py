@@ -19,7 +19,7 @@ class Unit(Row):
     """A unit: the row that verbs read and write most."""
 
     table = "unit"
-    apart = 4  # they are columns of its lease and of its last act
+    apart = 5  # they are columns of its lease and of its last act, and the database's own word
     id: int
     tenant: int
     lane: int
@@ -65,6 +65,7 @@ class Unit(Row):
     begun: int = 0
     cost: int = 0
     plain: int = 0  # whether nothing follows from its grant and its success but its own events
+    xid: str = ""  # the transaction that wrote the row, where several may write
     lease_hash: str | None = None
     lease_ttl: int | None = None
     lease_beat: int | None = None

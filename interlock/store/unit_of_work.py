@@ -59,12 +59,12 @@ from interlock.store.commit_proof import CommitProof
 from interlock.store.connection import Connection, Rows
 from interlock.store.hooks import NONE, Hooks
 from interlock.store.ids import Ids
-from interlock.store.query import BoundQuery, select
+from interlock.store.query import BoundQuery, Query, list_columns, select
 
 T = TypeVar("T")
 S = TypeVar("S")
 RowKey = tuple[int | str, ...]
-UNITS_LOCKED = select(Unit, "WHERE id {ids} ORDER BY id {lock}")
+UNITS_LOCKED = Query(f"SELECT {list_columns(Unit)}, {{xid}} FROM unit WHERE id {{ids}} ORDER BY id {{lock}}", Unit)
 WORKER_LOCKED = select(WorkerRow, "WHERE unit = :unit {lock}")
 BODIES = select(Body, "WHERE unit {ids}")
 # The last lease of each unit, found by its key however many there were.
@@ -285,7 +285,8 @@ class UnitOfWork:
         if not cached:
             return ids
         for unit, body in cached:
-            self.rows.bodies[unit.id] = body
+            if body is not None:
+                self.rows.bodies[unit.id] = body
         # A lease is renewed in its own row, so what the cache knows of its end is the least that it lasts.
         self.read_leases([unit for unit, _ in cached if unit.lease_until is None or unit.lease_until <= self.now])
         self.rows.add_loaded(unit for unit, _ in cached)
@@ -412,5 +413,5 @@ class UnitOfWork:
     def after_commit(self) -> None:
         """Tells the cache of held units what this transaction, which is committed, has left with holders."""
         if self.cache.held:
-            written = [self.rows.units[unit] for unit in self.changes.written if unit in self.rows.units]
-            self.cache.held.after_commit(self.connection, self.mark, written, self.rows.bodies)
+            units = self.rows.units.values()
+            self.cache.held.after_commit(self.connection, self.mark, units, self.changes.written, self.rows.bodies)

@@ -68,7 +68,7 @@ GROUP_MAX = 4  # commands that share a transaction
 LOOK_EVERY = 10  # groups between two looks at the rows
 # What another way of storing may say otherwise: hashes, positions, and what is derived from secrets.
 LEFT_OUT = {
-    "unit": {"head", "act", "born", "rests_in", "dead_at", "lease_id", "lease_hash", "plain"}, "event": {"hash"},
+    "unit": {"head", "act", "born", "rests_in", "dead_at", "lease_id", "lease_hash", "plain", "xid"}, "event": {"hash"},
     "worker": {"claim_nonce_hash", "tasks", "completions"}, "answer": {"request"}, "need": {"by_end"},
 }  # fmt: skip
 KINDS: tuple[type[Row], ...] = (

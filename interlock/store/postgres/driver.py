@@ -108,7 +108,7 @@ def translate_sql(sql: str) -> str:
     sql = sql.replace("{lock}", "FOR UPDATE").replace("{skip}", "FOR UPDATE SKIP LOCKED")
     sql = sql.replace("{skip_unit}", "FOR UPDATE OF unit SKIP LOCKED").replace("{lock_unit}", "FOR UPDATE OF unit")
     sql = re.sub(r"\{list:(\w+)\}", r"string_agg(\1::text, ',')", sql)
-    sql = sql.replace("{ids}", "= ANY(:ids)")
+    sql = sql.replace("{ids}", "= ANY(:ids)").replace("{xid}", "unit.xmin::text")
     return re.sub(r"(?<!:):(\w+)", r"%(\1)s", sql.replace("%", "%%"))
 
 

@@ -26,6 +26,9 @@ def build_statements(
 ) -> Iterator[tuple[str, list[Any]]]:
     """Builds statements for these rows, in the sizes that are prepared."""
     columns, start = list(zip(*rows, strict=True)), 0
+    if len(columns[key]) == 1:
+        yield text(table, names, (), 1), [value for (value,) in columns]
+        return
     while left := len(columns[key]) - start:
         size = next(size for size in SIZES if size <= left)
         some = [column[start : start + size] for column in columns]
@@ -45,13 +48,18 @@ def are_alike(column: tuple[Any, ...]) -> bool:
 
 @lru_cache(maxsize=512)
 def insert_text(table: str, names: Names, own: Places, size: int) -> str:
-    """Returns the text of an INSERT."""
+    """Returns the text of an INSERT; of one row, if it has nothing of its own."""
+    if not own:
+        return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
     return f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values(names, own))} {source(own, size)}"
 
 
 @lru_cache(maxsize=512)
 def update_text(table: str, names: Names, own: Places, size: int) -> str:
-    """Returns the text of an UPDATE."""
+    """Returns the text of an UPDATE; of one row, if it has nothing of its own."""
+    if not own:
+        *changed, key = names
+        return f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in changed)} WHERE {key} = ?"
     *sets, (key, value) = zip(names, values(names, own), strict=True)
     changes = ", ".join(f"{name} = {new}" for name, new in sets)
     # The plus keeps the planner from looking for what is given instead of for the row.
