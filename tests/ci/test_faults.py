@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import interlock
-from interlock.kernel.commands import Tick
+from interlock.kernel.commands import Claim, LeaseRef, Register, Start, Tick
 from interlock.plugins.ci.queries import list_ci_attempts, list_ci_jobs, list_ci_runs
 from interlock.process import choose_sandbox
 from interlock.process.sandbox import NO_SANDBOX, NOBODY
@@ -113,6 +113,45 @@ def test_a_runner_that_was_frozen_for_longer_than_its_lease_decides_nothing(tmp_
     assert (process.returncode, attempts) == (0, [("STALE", "runner_lost"), ("SUCCEEDED", "success")])
     assert len((home / "began").read_text().split()) == 2
     wait_until(lambda: processes_of(shown["commit"]) == [])
+    check_record(place)
+
+
+TWO = """
+jobs:
+  a: {steps: ["echo $$ >> $HOME/began; while [ ! -e $HOME/go ]; do sleep 0.05; done"]}
+  b: {steps: [echo b]}
+"""
+
+
+@pytest.mark.req("R4-25", "R4-31")
+def test_a_runner_that_takes_an_attempt_and_says_nothing_loses_it_with_its_window(tmp_path: Path) -> None:
+    """Another process claims an attempt and does not acknowledge it: it is given to the runner, and what it says is late."""
+    place, home = make_repository(tmp_path / "shop", TWO), tmp_path / "home"
+    words = [sys.executable, "-c", IN_A_HURRY, "ci", "run", "-j", "1", "--json", "-C", str(place)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until((home / "began").exists)
+            with interlock.open(f"sqlite:///{place}/.git/interlock/ci.db", hurry=HURRY) as app:
+                (run,) = app.read(list_ci_runs)
+                silent = app.send(Register(name="silent", incarnation="1", capacity=1))
+                claim = Claim(worker=silent, key="c", nonce="0" * 32, limit=1, queues=(run.queue,))
+                (grant,) = app.send(claim)
+                (job,) = (job for job in app.read(list_ci_jobs, run.unit) if job.name == "b")
+
+                def is_lost() -> bool:
+                    app.send(Tick())
+                    return app.read(list_ci_attempts, job.unit)[0].state == "STALE"
+
+                wait_until(is_lost)
+                held = LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease)
+                (late,) = app.send(Start(held=(held,)))
+                assert (late.accepted, late.why) == (False, "LEASE_REVOKED")
+            (home / "go").touch()
+            out, _ = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    attempts = [(each["state"], each["class"]) for each in json.loads(out)["jobs"][1]["attempts"]]
+    assert (process.returncode, attempts) == (0, [("STALE", "runner_lost"), ("SUCCEEDED", "success")])
     check_record(place)
 
 
