@@ -26,11 +26,12 @@ def build_statements(
 ) -> Iterator[tuple[str, list[Any]]]:
     """Builds statements for these rows, in the sizes that are prepared."""
     columns, start = list(zip(*rows, strict=True)), 0
-    if len(columns[key]) == 1:
-        yield text(table, names, (), 1), [value for (value,) in columns]
-        return
     while left := len(columns[key]) - start:
         size = next(size for size in SIZES if size <= left)
+        if size == 1:
+            yield text(table, names, (), 1), [column[start] for column in columns]
+            start += 1
+            continue
         some = [column[start : start + size] for column in columns]
         own = tuple(place for place, column in enumerate(some) if place == key or not are_alike(column))
         shared = [column[0] for place, column in enumerate(some) if place not in own]
