@@ -21,6 +21,7 @@ from interlock.store.unit_of_work import UnitOfWork
 LENGTHS = ("attempts", "timeout_us", "cancel_timeout_us", "backoff_us", "backoff_cap_us", "keep_us", "losses")
 # What work may say of itself and be plain: how often and how long it may be tried, and how long it is kept.
 HARMLESS = frozenset((*LENGTHS, "exhausted", "queue_timeout_us"))
+KINDS_MAX = 1_000  # that are remembered
 
 
 def is_born_plain(
@@ -29,11 +30,25 @@ def is_born_plain(
     """Whether a unit that is made of this work, under these stored rules, is plain."""
     if parent is not None or needs or work.retry_of is not None or not work.decides:
         return False
-    lifecycle, own = tx.lifecycles[work.lifecycle], policy_in(rules)
-    rules_of_its_own = {name for name in own.__struct_fields__ if getattr(own, name) != getattr(NO_RULES, name)}
-    if rules_of_its_own - HARMLESS or lifecycle.name in tx.paths.followed or not has_plain_grant(lifecycle, own):
-        return False
-    return all(hook(work) for hook in tx.hooks.is_plain)
+    known, kind = tx.cache.state(PlainKinds).answers, (work.lifecycle, rules)
+    if (is_plain := known.get(kind)) is None:
+        if len(known) >= KINDS_MAX:
+            known.clear()
+        is_plain = known[kind] = is_plain_kind(tx, tx.lifecycles[work.lifecycle], policy_in(rules))
+    return is_plain and all(hook(work) for hook in tx.hooks.is_plain)
+
+
+class PlainKinds:
+    """Whether units are plain by their lifecycle and their stored rules, for those that an engine has lately met."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, str], bool] = {}
+
+
+def is_plain_kind(tx: UnitOfWork, lifecycle: Lifecycle, own: Policy) -> bool:
+    """Whether units of a lifecycle with such rules may be plain."""
+    rules = {name for name in own.__struct_fields__ if getattr(own, name) != getattr(NO_RULES, name)}
+    return not rules - HARMLESS and lifecycle.name not in tx.paths.followed and has_plain_grant(lifecycle, own)
 
 
 NO_RULES = Policy()

@@ -1,6 +1,7 @@
 """Archived trees come back under their own ids: with their history, through the guard, and never twice."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ from msgspec.structs import asdict
 from interlock.core.archive import act_lines, lines
 from interlock.kernel.commands import ArchivedLane, Decide, RestoreTree
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Act, Unit
+from interlock.plugins.state_files import archives
+from interlock.plugins.state_files.archives import read_archive
+from interlock.plugins.state_files.cli import read_trees
 from interlock.plugins.state_files.exporter import Exporter
 from interlock.plugins.state_files.folder import open_folder
 from interlock.store.ids import Ids
@@ -169,6 +174,27 @@ def test_ids_that_a_program_gave_up_for_a_refused_tree_are_free_for_the_next(wor
             other.carry_out(msgspec.structs.replace(command, acts=command.acts[:2] + command.acts[3:]))
         assert other.carry_out(command) == 2
         assert other.submit() > 100
+
+
+def test_an_archive_is_read_like_any_other_view_and_comes_back(
+    world: World, other: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, build = ended(world)
+    going = workstream(world, ("build", True, ()))[0]
+    read = partial(read_archive, lifecycles=world.lifecycles, hooks=world.registry.hooks)
+    text = reader(world)(read, stream)
+    (tmp_path / "a.jsonl").write_text(text)
+    ((name, command),) = read_trees(tmp_path / "a.jsonl", 1)
+    other.now_us = world.now_us
+    assert (name, other.carry_out(command)) == (format_id("workstream", stream), 2)
+    assert [history(other, unit) for unit in (stream, build)] == [history(world, unit) for unit in (stream, build)]
+    with pytest.raises(InterlockError, match="only what has ended is archived"):
+        reader(world)(read, going)
+    with pytest.raises(InterlockError, match="is a part of something else"):
+        reader(world)(read, build)
+    monkeypatch.setattr(archives, "UNITS_MAX", 1)
+    with pytest.raises(InterlockError, match="has 2 tasks and jobs, and an answer has up to 1; "):
+        reader(world)(read, stream)
 
 
 def test_what_came_back_is_not_told_again_and_can_be_archived_again(world: World, other: World, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Document 003 by its requirements, once over HTTP: everything is asked of a server, and told by one.
 
-Beside the database the same promises are stories of `tests/engine/test_document_003.py`, on every database. What is no
-matter of a route stays there: archives, which are files (R3-35).
+Beside the database the same promises are stories of `tests/engine/test_document_003.py`, on every database.
 """
 
 import random
@@ -13,10 +12,12 @@ from typing import Any
 
 import pytest
 
+import interlock
 from interlock.audit.laws import audit
-from interlock.kernel.commands import PERMANENT, Claim, Decide, Heartbeat, LeaseGrant
+from interlock.kernel.commands import PERMANENT, Claim, Decide, Heartbeat, LeaseGrant, SetTenant
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
+from interlock.plugins.state_files.cli import read_trees
 from interlock.plugins.state_files.exporter import Exporter
 from interlock.plugins.state_files.folder import open_folder
 from tests.engine.test_state_files import find_problems, read_lines
@@ -370,6 +371,34 @@ def test_a_worker_that_is_asked_to_leave_completes_what_it_holds(web: Requests) 
 
 
 # Files.
+
+
+@pytest.mark.req("R3-35")
+@pytest.mark.parametrize("outcome", ENDS)
+def test_a_workstream_is_archived_however_it_ended_and_can_be_brought_back(
+    web: Requests, tmp_path: Path, outcome: str
+) -> None:
+    path, tasks = web.submit({"name": "build"}, name=f"kept {outcome}", checks=["smoke"])
+    worker, site = web.worker(), path.rpartition("/")[2]
+    answer = web.stage.ask("GET", f"{path}/archive", key=web.key)
+    assert (answer.status_code, "only what has ended is archived" in answer.text) == (400, True)
+    if outcome == "cancelled":
+        web.ask(f"/v1/runs/{site}/cancel")
+    else:
+        web.do(worker)
+        web.do(worker, **({} if outcome == "completed" else {"ended": "failure", "error_class": PERMANENT}))
+    assert web.look(path) == outcome
+    answer = web.stage.ask("GET", f"{path}/archive", key=web.key)
+    assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, "application/x-ndjson")
+    (tmp_path / "kept.jsonl").write_bytes(answer.content)
+    ((name, command),) = read_trees(tmp_path / "kept.jsonl", web.tenant)
+    with interlock.open(f"sqlite:///{tmp_path}/other.db", tenant=web.tenant) as other:
+        other.engine.committer.connection.keep_time(lambda: web.clock.now_us)
+        other.send(SetTenant(tenant=web.tenant, name="other"))
+        assert (name, other.send(command)) == (site, 2 if outcome == "cancelled" else 3)
+        again = other.run(site)
+        assert (again.state, again.tasks) == (outcome, {"build": web.job(tasks["build"])["state"]})
+        assert [event.name for event in again.events()] == web.names(site)
 
 
 @pytest.mark.req("R3-49", "R3-50", "R3-51")

@@ -294,6 +294,7 @@ ENTRIES: dict[str, Entry] = {
     "post_v1_tasks_id_skip": Entry(stream_task("queued")),
     "post_v1_tasks_id_reassign": Entry(stream_task("running")),
     "get_v1_workstreams_id_plan": Entry(stream()),
+    "get_v1_workstreams_id_archive": Entry(lambda stage: (*cancelled_stream(stage)[:2], None)),
     "post_v1_workstreams_id_tasks": Entry(stream({"tasks": [{"name": "more"}]}), 201),
     "post_v1_agent_runs": Entry(nothing({"agent": "goal"}), 201),
     "get_v1_agent_runs_id_steps": Entry(agent()),

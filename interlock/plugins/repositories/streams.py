@@ -70,6 +70,7 @@ PLAN = "merge_plan"  # the name of the artifact
 PLAN_MAX = 1_000  # merges that a plan lists
 MERGES_MAX = 2**31  # of a workstream: all of them
 DEFAULT = "default"  # the queue of work that names none
+ENGINES = (MERGE, CLEAN)  # tasks that only the engine makes
 EARLIER_MAX = 100  # workstreams that each do the one before again
 
 
@@ -105,9 +106,11 @@ def with_repository(tx: UnitOfWork, work: Work, given: RepositoryOptions) -> Wor
 
 def prepare_repository(tx: UnitOfWork, work: Work, parent: Unit | None) -> Work:
     """Work as it is made: with the repository of its workstream, and with the merge as its last check."""
+    if parent is None and work.options is None and work.task not in ENGINES:
+        return work
     own = read_repository(work.options)
     is_check = (read_members(work.options).get(CHECKS) or {}).get("entry") is not None
-    if work.task in (MERGE, CLEAN) and not is_check:
+    if work.task in ENGINES and not is_check:
         if own is not None and own.role == CLEANING:
             return work
         raise InterlockError(f"'{work.task}' cannot be submitted by itself; a merge is a check of a workstream")

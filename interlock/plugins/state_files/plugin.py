@@ -22,4 +22,5 @@ PLUGIN = Plugin(
     hooks=Hooks(archive_rows=(read_lanes_to_archive,), on_forget=(forget_restored,)),
     laws={"what came back from an archive is there": find_restored_and_gone},
     cli="interlock.plugins.state_files.cli:app",
+    routes="interlock.plugins.state_files.routes:ROUTES",
 )

@@ -101,6 +101,11 @@ WITH RECURSIVE below (id, outcome) AS (
     UNION ALL SELECT unit.id, unit.outcome FROM unit JOIN below ON unit.parent = below.id)
 SELECT count(*), sum(CASE WHEN outcome IS NULL THEN 1 ELSE 0 END), (SELECT parent FROM unit WHERE id = :unit) FROM below
 """
+BELOW = """
+WITH RECURSIVE below (id) AS (
+    SELECT id FROM unit WHERE tenant = :tenant AND id = :unit
+    UNION ALL SELECT unit.id FROM unit JOIN below ON unit.parent = below.id) SELECT id FROM below ORDER BY id
+"""
 NEEDS_BELOW = """
 SELECT need.unit, need.needs FROM need JOIN unit ON unit.id = need.unit
 WHERE unit.tenant = :tenant AND unit.parent = :unit ORDER BY need.unit, need.needs
