@@ -22,6 +22,7 @@ from interlock.kernel.commands import (
     Finish,
     LeaseRef,
     Outcome,
+    PauseWork,
     Register,
     Start,
     Submit,
@@ -92,6 +93,7 @@ def list_paths(site: Site) -> list[str]:
     run = site.app.send(Submit(work=steps))[0]
     held = site.claim()
     site.app.send(Finish(outcomes=(Outcome(held=held, ended="failure", error="it broke " * 50),)))
+    site.app.send(PauseWork(queue="default", reason="the bank is closed until Monday, and so are we", actor="ben"))
     known = {"/jobs/{id}": f"/jobs/{job}", "/runs/{id}": f"/runs/{format_id(run.lifecycle, run.unit)}",
              "/lifecycles/{name}": "/lifecycles/ci_job", "/search": "/search?q=mail", "/start/form": "/start/form?task=mail"}  # fmt: skip
     paths = [known.get(page.path, page.path) for page in collect_pages(STANDARD) if page.template]

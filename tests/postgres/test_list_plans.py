@@ -1,31 +1,48 @@
 """What a list costs PostgreSQL is what it looks at, also if its tables have grown since they were analyzed."""
 
-from interlock.client.app import App
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from interlock.kernel.commands import Submit, Work
-from interlock.store.connection import Connection
-from interlock.store.queries.lists import read_newest_units
+from interlock.store.postgres import PostgresConnection
+from interlock.store.queries.lists import filter_units
 from interlock.store.queries.views import Filter
-from tests.store.databases import fresh_postgres
+from tests.engine.world import World
+from tests.store.databases import declare, fresh
+from tests.store.filling import Read, unvalued
 
-JOBS, LISTS = 4_000, 8
-READ = (
-    "SELECT (SELECT coalesce(sum(idx_tup_read), 0) FROM pg_stat_user_indexes WHERE relname IN ('unit', 'body')) + "
-    "(SELECT coalesce(sum(seq_tup_read), 0) FROM pg_stat_user_tables WHERE relname IN ('unit', 'body'))"
-)
+JOBS = 2_000
 
 
-def count_read(connection: Connection, tenant: int) -> int:
-    connection.rows("SELECT pg_stat_force_next_flush()")
-    return int(connection.rows(READ)[0][0])
+class Watched:
+    """A connection that keeps what it was asked."""
+
+    name = "postgres"
+
+    def __init__(self, connection: PostgresConnection) -> None:
+        self.connection, self.asked = connection, list[str]()
+
+    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> Any:
+        self.asked.append(sql)
+        return self.connection.rows(sql, params)
 
 
-def test_a_list_that_fits_nothing_reads_each_job_once(server: str) -> None:
-    """It is asked so often that the server plans it for all values, and not for these."""
-    with fresh_postgres(server, "lists") as url, App(url) as app:
-        for _ in range(JOBS // 1_000):
-            app.send(Submit(work=tuple(Work(task="mail") for _ in range(1_000))))
-        before = app.read(count_read)
-        for _ in range(LISTS):
-            assert app.read(read_newest_units, app.lifecycles.values(), Filter(task="none"), 25).units == []
-        app.read(count_read)
-        assert app.read(count_read) - before <= 3 * LISTS * JOBS  # each of both tables, and their indexes
+def test_jobs_that_are_looked_at_are_found_by_their_keys(tmp_path: Path, server: str) -> None:
+    """Once it is planned for all values, and not for these, as what is asked often is."""
+    with fresh("postgres", tmp_path, server) as connection:
+        World(connection).engine.send(Submit(work=tuple(Work(task="mail") for _ in range(JOBS))))
+        assert isinstance(connection, PostgresConnection)
+        reader = PostgresConnection(connection.url)  # with the settings of those who read
+        declare(reader, 1)
+        watched = Watched(reader)
+        units = [row[0] for row in reader.rows("SELECT id FROM unit")]
+        for wanted in (Filter(error="none"), Filter(task="none"), Filter(queue="none")):
+            watched.asked.clear()
+            assert filter_units(watched, 1, wanted, units) == {}  # type: ignore[arg-type]
+            read = Read(watched.asked[0])
+            read.of_postgres(unvalued(reader, read.sql))
+            assert not [scan for scan in read.scans if scan.endswith((" unit", " body"))], (wanted, read.scans)
+            used = {index for index in read.indexes if index.startswith(("unit", "body"))}
+            assert used == {"unit_pkey", "body_pkey"}, (wanted, used)
+        reader.close()
