@@ -26,6 +26,7 @@ from bench.over_http import serving, whole
 from interlock.client.app import App
 from interlock.client.keys import issue_key
 from interlock.kernel.commands import Claim, CreateKey, LeaseGrant, LeaseRef, ReadSteps, Record, Register, Start
+from interlock.plugins.agents.contracts import CAPABILITY
 from interlock.worker.loop import Worker
 
 QUICK = bool(os.environ.get("QUICK"))
@@ -247,22 +248,23 @@ def find_listener(port: int) -> int:
 
 def measure_pages() -> None:
     """What a claim, a read of all steps, and a fork cost, of a job that has recorded many."""
-    with open_database() as url, interlock.open(url, hurry=HURRY) as app:
+    with open_database() as url, interlock.open(url) as app:
 
         @app.agent
         def many(ctx: interlock.AgentContext) -> None: ...
 
         run = many.submit()
-        grant = claim(app, "first")
+        grant = claim(app, many, "first")
         held = LeaseRef(grant.unit, grant.fence, grant.lease)
         app.send(Start(held=(held,)))
         for number in range(PAGES):
-            app.send(Record(held=(held,), kind="step", name=f"step {number}", payload=ANSWER))
+            (status,) = app.send(Record(held=(held,), kind="step", name=f"step {number}", payload=ANSWER))
+            assert status.accepted, status.why
         began = time.perf_counter()
         run.fork(at=f"step {PAGES - 1}", by="ann")
         print(f"{PAGES:,} steps: a fork takes {(time.perf_counter() - began) * 1_000:,.0f} ms", flush=True)
         began = time.perf_counter()
-        again = claim(app, "second")  # of the fork, which has the steps of the other run
+        again = claim(app, many, "second")  # of the fork, which has the steps of the other run
         took = (time.perf_counter() - began) * 1_000
         print(f"{PAGES:,} steps: a claim takes {took:,.1f} ms and brings {len(again.steps):,}", flush=True)
         began, left, reads = time.perf_counter(), again.steps_left, 0
@@ -279,8 +281,9 @@ def measure_pages() -> None:
         )
 
 
-def claim(app: App, name: str) -> LeaseGrant:
-    worker = app.send(Register(name=name, incarnation="1", capacity=1))
+def claim(app: App, agent: Any, name: str) -> LeaseGrant:
+    contract = f"{CAPABILITY}{agent.digest}"
+    worker = app.send(Register(name=name, incarnation="1", capacity=1, capabilities=(contract,)))
     (grant,) = app.send(Claim(worker=worker, key=name, nonce=f"{name:0>16}", limit=1))
     return grant
 

@@ -36,7 +36,16 @@ from interlock.plugins.agents.contracts import (
     encode_contract,
 )
 from interlock.plugins.agents.governance import RunDecision, read_decision
-from interlock.plugins.agents.options import CAP_MAX, JOB, NAME, RUN, AgentOptions, ContractTerms, check_agent
+from interlock.plugins.agents.options import (
+    CAP_MAX,
+    JOB,
+    NAME,
+    RUN,
+    WORKER,
+    AgentOptions,
+    ContractTerms,
+    check_agent,
+)
 from interlock.plugins.agents.queries import read_agent_steps, read_meters_of_run
 from interlock.store.queries.views import UnitSummary, View, children_of, last_event, view
 
@@ -46,7 +55,6 @@ if TYPE_CHECKING:
 OPTIONS = ("key", "on_duplicate", "priority", "labels", "delay", "at", "correlation", "trace", "budget")  # of a submit
 # Fields of the job that the run has. Its clocks are those of the run: they stand while it waits.
 OF_RUN = ("key", "on_duplicate", "labels", "correlation", "trace", "priority", "timeout_us", "queue_timeout_us")
-WORKER = "agent"  # the name of the first job in its run: under a key it is found again
 ENVIRONMENT = "INTERLOCK_AGENT_"  # how the variables begin that say what a program leaves out, as in …MODEL
 TEXTS, COUNTS = ("model", "version", "instructions"), ("corrections", "optimizations")  # of a contract
 

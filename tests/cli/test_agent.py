@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from interlock.kernel.commands import Record, Submit, Work
-from interlock.kernel.ids import format_id
+from interlock.kernel.ids import format_id, parse_id
 from tests.cli.places import Place
 from tests.engine.world import held
 
@@ -76,7 +76,11 @@ def test_a_transcript_a_decision_and_a_test_of_a_run(place: Place, tmp_path: Pat
     assert [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()] == told["entries"]
     strict = place.ask("agent", "decision", run, "--strict", "--json")
     assert (strict.code, json.loads(strict.out)["reasons"][-1]) == (1, "RUN_V1_READY_UNPROVEN")
-    captured = place.ask("agent", "capture", run, "--app", "agents:app", "--out", str(tmp_path), "--json")
+    missing = place.ask("capture", run)
+    assert (missing.code, "--app" in missing.err) == (2, True)
+    same = place.ask("agent", "capture", run, "--app", "agents:app", "--out", str(tmp_path))
+    assert (same.code, f"replays {run} from" in same.out) == (0, True)
+    captured = place.ask("capture", run, "--app", "agents:app", "--out", str(tmp_path), "--json")
     files = json.loads(captured.out)
     assert (captured.code, files["lines"]) == (0, 1)
     lines = [json.loads(line) for line in Path(files["cassette"]).read_text().splitlines()]
@@ -87,4 +91,33 @@ def test_a_transcript_a_decision_and_a_test_of_a_run(place: Place, tmp_path: Pat
         (("--app", "a:b", "--out", "none"), "no folder"),
     ):
         no = place.ask("agent", "capture", run, *wrong)
+        assert (no.code, why in no.err) == (2, True), no.err
+
+
+def test_a_run_is_submitted_once_under_its_key(place: Place) -> None:
+    terms = ("--arg", "goal=mend", "--key", "k", "--budget", "usd=5", "--budget", "active=90m", "--label", "team=a")
+    made = place.ask("agent", "submit", "goal", *terms, "--queue", "slow", "--priority", "3", "--actor", "ann")
+    run = made.out.strip()
+    assert (made.code, run.startswith("agent_run_")) == (0, True), made.err
+    again = json.loads(place.ask("agent", "submit", "goal", *terms, "--json").out)
+    assert again == {"id": run, "created": False, "replaced": False, "state": "queued"}
+    assert {meter["name"] for meter in json.loads(place.ask("agent", "budget", run, "--json").out)["meters"]} == {
+        "usd",
+        "active",
+    }
+    world, unit = place.world, parse_id(run)
+    (job,) = world.connection.rows("SELECT id FROM unit WHERE parent = :run", {"run": unit})[0]
+    assert (world.unit(job).lifecycle, world.body(job).task, world.body(job).input) == (
+        "agent_job", "goal", '{"goal":"mend"}',
+    )  # fmt: skip
+    assert next(event.actor for event in world.events(unit)) == "ann"
+    for wrong, why in (
+        (("--budget", "usd"), "allowed is NAME=AMOUNT"),
+        (("--budget", "usd=-1"), "usd = -1.0 is not allowed"),
+        (("--contract", "0" * 64), "no contract '000000000000' is stored"),
+        (("--arg", "x"), "allowed is NAME=VALUE"),
+        (("--timeout", "soon"), "'soon' is not"),
+        (("--label", "x"), "allowed is NAME=VALUE"),
+    ):
+        no = place.ask("agent", "submit", "goal", *wrong)
         assert (no.code, why in no.err) == (2, True), no.err

@@ -61,7 +61,7 @@ def test_an_alias_reads_its_own_environment(tmp_path: Path) -> None:
 def test_commands_of_plugins_come_from_the_registry() -> None:
     theirs = {
         "schedule", "inbox", "approve", "reject", "decide", "run", "rerun", "signal", "log", "artifacts", "shell", "task",
-        "deploy", "pause", "unpause", "pauses", "export", "restore", "workstream", "agent", "ci",
+        "deploy", "pause", "unpause", "pauses", "export", "restore", "workstream", "agent", "capture", "ci",
     }  # fmt: skip
     cli = typer.Typer()
     add_groups(cli, STANDARD)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from interlock.client.agents import WORKER
 from interlock.kernel.commands import LeaseGrant
 from interlock.kernel.ids import format_id
+from interlock.plugins.agents.options import WORKER
 from tests.server.stage import Stage
 
 

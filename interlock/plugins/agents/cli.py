@@ -6,8 +6,21 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from interlock.cli.options import DEFAULT, Actor, Tenant, Url, find_unit, get_actor, open_app
+from interlock.cli.options import DEFAULT, Actor, Tenant, Url, Why, find_unit, get_actor, open_app, parse_length
 from interlock.cli.output import FINDING, Json, print_json, print_line, print_table, write_file
+from interlock.cli.submit import (
+    Arg,
+    Attempts,
+    Correlation,
+    Input,
+    Label,
+    Priority,
+    Queue,
+    encode,
+    parse_input,
+    parse_pairs,
+    print_submitted,
+)
 from interlock.client.agent_records import (
     describe_entry,
     describe_meter,
@@ -18,22 +31,27 @@ from interlock.client.agent_records import (
 from interlock.client.agent_watch import AgentProgress, read_agent_progress
 from interlock.client.agents import AgentRun
 from interlock.client.app import App
+from interlock.client.budgets import describe_caps
 from interlock.client.durations import format_time
-from interlock.kernel.budgets import format_amount, present_amount
-from interlock.kernel.commands import MeterStatus
+from interlock.kernel.budgets import format_amount, parse_caps, present_amount
+from interlock.kernel.commands import MeterStatus, Submit
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id
 from interlock.plugins.agents.cassettes import encode_cassette, read_cassette
 from interlock.plugins.agents.governance import PASS, read_decision
-from interlock.plugins.agents.options import RUN
+from interlock.plugins.agents.options import RUN, AgentOptions, ContractTerms
 from interlock.plugins.agents.queries import read_agent_steps, read_contract_of_run
 from interlock.plugins.agents.transcripts import TranscriptEntry
+from interlock.plugins.agents.works import make_works
 from interlock.store.connection import Connection
 from interlock.store.queries.views import read_summary, view
 
 app = typer.Typer(
-    name="agent", help="Agent runs: list recorded steps, show budgets, resume, fork, decide.", no_args_is_help=True
-)
+    name="agent", help="Agent runs: submit, list recorded steps, show budgets, resume, fork, decide.",
+    no_args_is_help=True,
+)  # fmt: skip
+COMMANDS = typer.Typer()  # the group, and what stands beside the commands of the core
+COMMANDS.add_typer(app)
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="An agent run, as in agent_run_4r1.")]
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="Write it to a file, one line of JSON per entry.")
@@ -82,7 +100,39 @@ NewDigest = Annotated[
 Override = Annotated[
     bool, typer.Option("--override", help="Let it be another contract; without --contract, the newest of its agent.")
 ]
+SubmitCaps = Annotated[
+    list[str] | None,
+    typer.Option("--budget", metavar="NAME=AMOUNT", help="What it may use, as in usd=5; may be repeated."),
+]
+SubmitDigest = Annotated[
+    str | None, typer.Option("--contract", metavar="DIGEST", help="Its contract (default: the newest of its agent).")
+]
+RunKey = Annotated[str | None, typer.Option("--key", help="Idempotency key: the same agent and key returns the run.")]
+RunTimeout = Annotated[
+    str | None, typer.Option("--timeout", metavar="DURATION", help="Its time, waits not counted (default: 1h).")
+]
 SHOWN = 200  # characters of a result in a table
+
+
+@app.command("submit")
+def submit_run(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Name of the agent, as its worker knows it.")],
+    arg: Arg = None, given: Input = None, key: RunKey = None, budget: SubmitCaps = None, contract: SubmitDigest = None,
+    queue: Queue = None, priority: Priority = 0, label: Label = None, correlation: Correlation = "",
+    attempts: Attempts = None, timeout: RunTimeout = None, actor: Actor = None, reason: Why = "",
+    tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False,
+) -> None:  # fmt: skip
+    """Submit a run of an agent, without the program that defines it. When piped, only its id is printed."""
+    caps = parse_caps(describe_caps(dict(map(parse_cap, budget or ()))))
+    own = AgentOptions(budget=caps or None, contract=None if contract is None else ContractTerms(digest=contract))
+    works = make_works(
+        agent, parse_input(arg, given), own, key=key, queue=queue, attempts=attempts, priority=priority,
+        timeout_us=None if timeout is None else parse_length("timeout", timeout), correlation=correlation,
+        labels=encode(parse_pairs("label", label)),
+    )  # fmt: skip
+    with open_app(db, tenant, make=True) as client:
+        made = client.send(Submit(tenant=tenant, actor=get_actor(actor), reason=reason, work=tuple(works)))
+        print_submitted(client, made[0], "key", json)
 
 
 @app.command("steps")
@@ -287,6 +337,7 @@ def show_decision(
 
 
 @app.command("capture")
+@COMMANDS.command("capture")
 def capture_run(
     run: RunId, place: AppPlace, out: Folder = Path(), tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False
 ) -> None:  # fmt: skip

@@ -15,6 +15,7 @@ from interlock.plugins.agents.contracts import check_validation, parse_contract
 
 NAME = "agents"  # of the plugin, and of its member of `Work.options`
 RUN, JOB = "agent_run", "agent_job"
+WORKER = "agent"  # the name of the first job in its run: under a key it is found again
 CAP_MAX = 1_000
 CAPPED = ("corrections", "optimizations")  # phases
 

@@ -65,7 +65,7 @@ PLUGIN = Plugin(
         read_contract_of_run,
     ),
     routes="interlock.plugins.agents.routes:ROUTES",
-    cli="interlock.plugins.agents.cli:app",
+    cli="interlock.plugins.agents.cli:COMMANDS",
     laws=LAWS,
     hooks=Hooks(
         checks=(check_agent,),

@@ -17,7 +17,6 @@ from interlock.client.agent_records import (
     describe_entry,
     describe_meter,
 )
-from interlock.client.agents import WORKER
 from interlock.client.budgets import list_meters
 from interlock.client.durations import format_time
 from interlock.kernel.budgets import GivenCap, parse_caps
@@ -27,7 +26,7 @@ from interlock.kernel.ids import format_id
 from interlock.plugins.agents.contracts import MISMATCH, ContractMismatch
 from interlock.plugins.agents.decisions import RESUME
 from interlock.plugins.agents.governance import RunDecision, read_decision
-from interlock.plugins.agents.options import JOB, NAME, RUN, AgentOptions, ContractTerms, read_agent_options
+from interlock.plugins.agents.options import JOB, RUN, AgentOptions, ContractTerms, read_agent_options
 from interlock.plugins.agents.queries import (
     RunContract,
     find_resume_cause,
@@ -36,6 +35,7 @@ from interlock.plugins.agents.queries import (
     read_meters_of_run,
 )
 from interlock.plugins.agents.transcripts import read_transcript
+from interlock.plugins.agents.works import make_works
 from interlock.server.errors import ApiError
 from interlock.server.jobs import make_action_response, make_again_reply, submit_work
 from interlock.server.operations import Operation, Reply, Request, with_short_paths
@@ -149,31 +149,23 @@ class MetersResponse(msgspec.Struct):
 
 async def submit_run(request: Request) -> Reply:
     """Submits a run with its first job."""
-    (made, *_), status = await submit_work(request, make_works(request.body))
+    (made, *_), status = await submit_work(request, list_works(request.body))
     return Reply(made, status)
 
 
-def make_works(body: AgentRunRequest) -> list[Work]:
-    """Makes the work of a run and of its job.
+def list_works(body: AgentRunRequest) -> list[Work]:
+    """Lists the work of a run and of its job.
 
     Raises:
         InterlockError: a budget that could never hold.
     """
     budget = parse_caps(body.budget) if body.budget else None
     own = AgentOptions(body.corrections, body.optimizations, budget, body.validation, make_terms(body.contract))
-    given = encode_json(body.arguments)
-    run = Work(
-        task=body.agent, lifecycle=RUN, ref=RUN, input=given, key=body.key, priority=body.priority,
+    return make_works(
+        body.agent, encode_json(body.arguments), own, key=body.key, queue=body.queue, attempts=body.attempts,
+        timeout_us=to_microseconds(body.timeout_seconds), options=body.options, priority=body.priority,
         labels=encode_json(body.labels), correlation=body.correlation, trace=body.trace,
-        options=encode_json({**(body.options or {}), NAME: own}), timeout_us=to_microseconds(body.timeout_seconds),
     )  # fmt: skip
-    job = Work(
-        task=body.agent, lifecycle=JOB, parent=RUN, step=WORKER, input=given, priority=body.priority,
-        labels=run.labels, correlation=body.correlation, trace=body.trace, attempts=body.attempts,
-    )  # fmt: skip
-    if body.queue is not None:
-        job = msgspec.structs.replace(job, queue=body.queue, explicit=("queue",))
-    return [run, job]
 
 
 def make_terms(given: str | dict[str, Any] | None) -> ContractTerms | None:
