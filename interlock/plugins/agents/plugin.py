@@ -38,6 +38,7 @@ from interlock.plugins.agents.queries import (
 )
 from interlock.plugins.agents.reruns import rerun_agent
 from interlock.plugins.agents.steps import keep_request, read_steps
+from interlock.plugins.agents.stories import play_story
 from interlock.plugins.agents.subagents import KIND, spawn_run, tell_result
 from interlock.plugins.agents.transcripts import read_transcript
 from interlock.plugins.agents.validations import (
@@ -67,6 +68,7 @@ PLUGIN = Plugin(
     routes="interlock.plugins.agents.routes:ROUTES",
     cli="interlock.plugins.agents.cli:COMMANDS",
     laws=LAWS,
+    stories=(play_story,),
     hooks=Hooks(
         checks=(check_agent,),
         prepare_work=(prepare_agent_work,),

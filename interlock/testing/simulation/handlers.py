@@ -3,12 +3,13 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any, NoReturn
 
 from interlock.client.app import App
 from interlock.client.context import Context
-from interlock.client.exceptions import Cancelled, Reject, Retry, Snooze
+from interlock.client.exceptions import Cancelled, NoAnswer, Reject, Rejected, Retry, Snooze
 from interlock.kernel.errors import PermanentError, ValidationError
 from interlock.testing.simulation.faulty_store import LIFECYCLES
 from interlock.testing.simulation.virtual_loop import HERE, Process
@@ -52,6 +53,12 @@ class Sink:
         self.late = 0
         self.written: Counter[tuple[int, int]] = Counter()
         self.broken: list[str] = []
+        self.is_recorded: Callable[[int, str], bool] = lambda unit, step: False  # the world says it
+
+    def check_call(self, unit: int, step: str) -> None:
+        """The function of a step is called: it is not recorded yet, else it would be paid for again."""
+        if self.is_recorded(unit, step):
+            self.broken.append(f"unit {unit}: step '{step}' is recorded, and was called again")
 
     def write(self, unit: int, fence: int, process: Process) -> bool:
         """Whether the effect was accepted."""
@@ -81,6 +88,7 @@ def template() -> App:
     app = App("sqlite://:memory:")
     app.lifecycles = LIFECYCLES
     app.task(name="play")(play)
+    app.agent(name="helper", model="m")(play)
     for name in TASKS:
         app.task(name=name)(succeed)
     return app
@@ -90,8 +98,13 @@ async def play(acts: list[Act], ctx: Context) -> Any:
     """Does one thing after another."""
     effect(ctx)
     for place, (act, number) in enumerate(acts):
+        name = f"{act} {place} {number}"
         if act == "step":
-            await ctx.step(f"step {place} {number}", lambda: try_step(ctx))
+            await ctx.step(name, partial(try_step, ctx, name))
+        elif act == "spend":
+            await ctx.step(name, partial(try_step, ctx, name), usage={"usd": 1})
+        elif act == "drift":  # asks for something else in every attempt
+            await ctx.step(name, partial(try_step, ctx, name), of=ctx.fence)
         else:
             await perform(act, number, ctx)
     effect(ctx)
@@ -110,11 +123,10 @@ async def succeed(ctx: Context) -> str:
     return "done"
 
 
-def effect(ctx: Context) -> None:
-    """Writes to the sink outside, which refuses older tokens."""
+def effect(ctx: Context) -> bool:
+    """Writes to the sink outside, which refuses older tokens. Returns whether it was accepted."""
     process = HERE.get()
-    if isinstance(process, Hand):
-        process.sink.write(ctx.unit, ctx.fence, process)
+    return isinstance(process, Hand) and process.sink.write(ctx.unit, ctx.fence, process)
 
 
 async def perform(act: str, number: float, ctx: Context) -> None:
@@ -135,6 +147,14 @@ async def perform(act: str, number: float, ctx: Context) -> None:
         await ctx.spawn.aio(f"child {number}", "play", acts=[["step", number]])
     elif act == "join":
         (await ctx.spawn.aio(f"child {number}", "play", acts=[["step", number]])).wait(timeout="1h")
+    elif act == "agent":
+        await spawn_agent(number, ctx)
+    elif act == "agents":
+        for each in range(1, int(number) + 1):
+            (await spawn_agent(each, ctx)).wait(timeout="1h")
+    elif act == "ask":
+        with suppress(Rejected, NoAnswer):
+            await ctx.ask.aio(f"question {number}", number, expires=number)
     elif act == "nap":
         ctx.sleep(f"nap {number}", number)
     elif act == "signal":
@@ -161,9 +181,17 @@ def end(act: str, number: float) -> NoReturn:
     raise (ENDS.get(act) or POISON[act])()
 
 
-async def try_step(ctx: Context) -> int:
-    """Does the work of a recorded step."""
-    effect(ctx)
+async def spawn_agent(number: float, ctx: Context) -> Any:
+    """Spawns a run below this one, which records two steps of its own."""
+    helper = template().tasks["helper"].agent
+    return await ctx.spawn.aio(f"run {int(number)}", helper, acts=[["step", number], ["sleep", 0.2], ["step", 0]])
+
+
+async def try_step(ctx: Context, name: str = "") -> int:
+    """Does a step, which the sink outside hears of."""
+    process = HERE.get()
+    if effect(ctx) and name and isinstance(process, Hand):
+        process.sink.check_call(ctx.unit, name)
     return ctx.attempt
 
 

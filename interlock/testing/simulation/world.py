@@ -22,6 +22,7 @@ from interlock.plugins import STANDARD
 from interlock.store import inventory
 from interlock.store.change_capture import start_capture, take_written
 from interlock.store.queries.snapshots import read_due_tenants
+from interlock.store.queries.views import notes_of
 from interlock.testing.simulation.faults import Faults
 from interlock.testing.simulation.faulty_store import Disk, FaultyConnection, brief_lifecycles
 from interlock.testing.simulation.handlers import Sink
@@ -59,6 +60,7 @@ class World:
         self.eye = self.disk.connection(self.now_us, lambda place: "")
         if self.disk.shared:
             start_capture(self.eye)
+        self.sink.is_recorded = self.is_recorded
         self.net = Net(self)
         self.server_ticks = seed % SERVER_TICKS == 2  # and no worker does
         committers, count = self.random.choice((1, COMMITTERS)), self.random.choice((1, 1, 2))
@@ -123,6 +125,11 @@ class World:
             for watcher in self.on_commit:
                 watcher(review)
         return review
+
+    def is_recorded(self, unit: int, step: str) -> bool:
+        """Whether a step of a unit is recorded by now."""
+        tenant = self.laws.units[unit].tenant
+        return any((note.kind, note.name) == ("step", step) for note in notes_of(self.eye, tenant, unit))
 
     def find_due_tenants(self) -> list[int]:
         """For whom a worker lets time pass: for all, unless servers do it."""
