@@ -115,7 +115,7 @@ SHOWN = 200  # characters of a result in a table
 
 
 @app.command("submit")
-def submit_run(
+def submit_agent_run(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="Name of the agent, as its worker knows it.")],
     arg: Arg = None, given: Input = None, key: RunKey = None, budget: SubmitCaps = None, contract: SubmitDigest = None,
     queue: Queue = None, priority: Priority = 0, label: Label = None, correlation: Correlation = "",

@@ -21,9 +21,9 @@ def make_works(
         options: what it says to other plugins, by their names.
         shared: fields that both have, such as labels.
     """
-    said = msgspec.json.encode({**(options or {}), NAME: own}).decode()
+    encoded = msgspec.json.encode({**(options or {}), NAME: own}).decode()
     run = Work(
-        task=agent, lifecycle=RUN, ref=RUN, input=given, key=key, timeout_us=timeout_us, options=said, **shared
+        task=agent, lifecycle=RUN, ref=RUN, input=given, key=key, timeout_us=timeout_us, options=encoded, **shared
     )  # fmt: skip
     job = Work(task=agent, lifecycle=JOB, parent=RUN, step=WORKER, input=given, attempts=attempts, **shared)
     return [run, job if queue is None else msgspec.structs.replace(job, queue=queue, explicit=("queue",))]
