@@ -1,7 +1,7 @@
 """How fast blobs are written to a folder and read from it: `python -m bench.blobs [--mib 256]`.
 
-They are of 1 MiB and of 64 MiB, each with bytes of its own; a write ends when they are on disk, and a read compares the
-digest. Prints MB per second of processor time, and by the clock; `--mib` is how much is written of each size.
+They are of 1 MiB and of 64 MiB, each with bytes of its own; a write ends when they are on disk. Prints MB per second of
+processor time, and by the clock; `--mib` is how much is written of each size.
 """
 
 import argparse

@@ -369,7 +369,7 @@ class EmptyFeed:
 
 
 # What views say where nothing is.
-EMPTY = (None, [], {}, {"count": 0, "more": False}, {"units": [], "next": None}, EmptyFeed())
+EMPTY = (None, "", [], {}, {"count": 0, "more": False}, {"units": [], "next": None}, EmptyFeed())
 
 
 def described(stage: Stage) -> list[tuple[str, str, dict[str, Any]]]:
