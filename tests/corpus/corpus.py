@@ -89,6 +89,7 @@ REWORDED = {
     r"^\w+_[0-9a-z]+ cannot be rerun by itself": "it cannot be rerun by itself",
     r"^(unit \d+|\w+_[0-9a-z]+) (has ended|of the instant before)": r"it \2",
 }
+TOLD_LATER = r'^\{"fence":\d+\}$'  # the fence under which a phase was entered, which was not told when it was recorded
 TAKES_OUTPUTS = "takes_outputs"
 Table = dict[str, dict[str, Any]]  # by key, as text
 
@@ -231,6 +232,8 @@ def reworded(recorded: Any) -> Any:
     """An answer or a row with its texts as they are worded now; lanes are numbered as they come, a task has its own."""
     if isinstance(recorded, dict):
         recorded = {name: value for name, value in recorded.items() if name != "lane"}
+        if recorded.get("lifecycle") == "agent_run" and "payload" in recorded:
+            recorded["payload"] = re.sub(TOLD_LATER, "{}", recorded["payload"])
     for name in ("text", "reason"):
         if isinstance(recorded, dict) and isinstance(recorded.get(name), str):
             for pattern, words in REWORDED.items():
