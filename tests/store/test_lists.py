@@ -113,7 +113,8 @@ def test_of_many_births_few_are_read(empty: Connection, monkeypatch: pytest.Monk
     monkeypatch.setattr(empty, "rows", count)
     assert len(page(engine, Filter(), PAGE).units) == PAGE
     assert page(engine, Filter(task="none"), PAGE).looked_until is not None
-    assert births == [lists.ACTS_FEW] * 3 + [4 * lists.ACTS_FEW]  # for 50 units; for 100; and for 400
+    few = lists.ACTS_FEW
+    assert births == [few, few, 4 * few, 16 * few]  # for 50 units; and for 500, none of them twice
     assert len(engine.read(lambda connection: read_latest(connection, 1, 15))) == 15
     assert expanded == [feed.ACTS_FEW]
 

@@ -1,5 +1,7 @@
 """What the documents of a state folder say: counts and open tasks, metrics, and the graph of each workstream."""
 
+from itertools import islice
+
 import msgspec
 
 from interlock.audit.log.checker import TASK, WORKER, WORKSTREAM
@@ -21,7 +23,7 @@ from interlock.plugins.state_files.queries import (
 from interlock.store.connection import Connection
 from interlock.store.lanes import NUMBERS
 from interlock.store.queries.feed import PLACE_MAX, format_cursor, parse_cursor
-from interlock.store.queries.lists import LAST, find_births, read_born, refs_of
+from interlock.store.queries.lists import LAST, find_births, iterate_births, refs_of
 from interlock.store.queries.snapshots import PAGE, read_epoch, read_horizon
 from interlock.store.queries.views import Filter
 from interlock.store.query import list_params, list_placeholders
@@ -190,11 +192,11 @@ def read_graph(connection: Connection, tenant: int, unit: int) -> StoredGraph | 
 
 def list_workstreams(connection: Connection, tenant: int, ended: bool = False) -> list[int]:
     """Returns the workstreams that have ended, or those that have not; no other units are read."""
-    births, place, listed = find_births(connection, (), Filter(lifecycle=WORKSTREAM)), (LAST, LAST, LAST), list[int]()
-    while page := read_born(connection, tenant, births, place, PAGE) if births else []:
+    kinds, listed = find_births(connection, (), Filter(lifecycle=WORKSTREAM)), list[int]()
+    births = iterate_births(connection, tenant, kinds, (LAST, LAST, LAST)) if kinds else iter(())
+    while page := list(islice(births, PAGE)):
         refs = refs_of(connection, tenant, [unit for unit, *_ in page])
         listed += [ref.unit for ref in refs if ref.ended is ended]
-        place = page[-1][2:]
     return sorted(listed)
 
 

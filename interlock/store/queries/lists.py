@@ -1,6 +1,7 @@
 """Lists of units, the newest first; they read little more than they show."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from interlock.store.queries.views import FROM, OWN, Filter, View, list_conditio
 
 CHUNK, LOOKED_MOST = 1_000, 10_000  # units that are looked at together at most, and for one page
 COUNT_MOST = 10_000
-ACTS_FEW = 32  # births that are read together at first
+ACTS_FEW = 8  # births that are read together at first
 LAST = 2**62
 REF = "unit.id, unit.lifecycle, unit.state, unit.outcome IS NOT NULL"
 # Where a unit stands among births.
@@ -133,9 +134,10 @@ def read_newest_units(
     only_kinds = msgspec.structs.replace(wanted, lifecycle=None, lifecycles=()).empty
     looked, size = 0, limit + 1 if only_kinds else max(limit + 1, 100)
     last, kind = 0, ""
+    births = iterate_births(connection, tenant, kinds, place)
     while looked < LOOKED_MOST:
         if states is None:
-            chunk = read_born(connection, tenant, kinds, place, size)
+            chunk: list[Any] = list(islice(births, size))
         else:
             chunk = read_listed(connection, tenant, states, place, size)
         fits = filter_units(connection, tenant, wanted, [unit for unit, *_ in chunk])
@@ -198,29 +200,27 @@ def place_of(connection: Connection, tenant: int, unit: int, sql: str) -> tuple[
     return tuple(rows[0])
 
 
-def read_born(
-    connection: Connection, tenant: int, kinds: Sequence[Birth], before: Sequence[int], limit: int
-) -> list[Any]:
-    """Units by their births, the last one first: each with its kind, and its place.
+def iterate_births(
+    connection: Connection, tenant: int, kinds: Sequence[Birth], before: Sequence[int]
+) -> Iterator[tuple[int, str, int, int, int]]:
+    """Yields units by their births, the last one first: each with its kind, and its place.
 
     An act is the birth of one unit or of a thousand, so few acts are read at first, and more of them while few come.
     """
     each = " UNION ALL ".join(f"SELECT * FROM ({BORN.format(place=place)}) AS b{place}" for place in range(len(kinds)))
     sql = f"{each} ORDER BY 1 DESC, 2 DESC LIMIT :limit"
     given: dict[str, Any] = {"tenant": tenant, **{f"n{number}": kind.path for number, kind in enumerate(kinds)}}
-    by_path, births, acts = {kind.path: kind for kind in kinds}, list[Any](), ACTS_FEW
+    by_path, acts = {kind.path: kind for kind in kinds}, ACTS_FEW
     while True:
         rows = connection.rows(sql, {**given, "at": before[0], "act": before[1], "limit": acts})
         for at, act, units, path in rows:
             kind, ids = by_path[path], decode_list(units) if connection.name == "sqlite" else units
             # Of the act that holds the unit behind which to go on, only those before that unit.
             end = min(len(ids), -((1 - before[2]) // kind.hops)) if (at, act) == (before[0], before[1]) else len(ids)
-            numbers = range(end - 1, max(-1, end - 1 - (limit - len(births))), -1)
-            births += [(ids[number], kind.lifecycle, at, act, number * kind.hops + 1) for number in numbers]
-            if len(births) == limit:
-                return births
+            for number in range(end - 1, -1, -1):
+                yield ids[number], kind.lifecycle, at, act, number * kind.hops + 1
         if len(rows) < acts:
-            return births
+            return
         before, acts = (*rows[-1][:2], 1), acts * 4
 
 
