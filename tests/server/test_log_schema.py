@@ -91,12 +91,13 @@ def kind_of(line: dict[str, Any]) -> type[Line]:
 
 
 def leases(connection: Connection, tenant: int) -> dict[int, tuple[str, int | None]]:
+    """By unit: the hash of its last lease, which the act that granted it tells, and its parent."""
     rows = connection.rows(
-        "SELECT unit.id, secret, parent FROM unit JOIN lease ON lease.unit = unit.id AND lease.tenant = unit.tenant "
-        "WHERE unit.tenant = :tenant ORDER BY lease.id",
+        "SELECT unit.id, units, secrets, parent FROM unit JOIN member ON member.unit = unit.id JOIN act ON act.id = member.act "
+        "WHERE unit.tenant = :tenant AND secrets IS NOT NULL ORDER BY act.id",
         {"tenant": tenant},
     )
-    return {unit: (lease, parent) for unit, lease, parent in rows}
+    return {unit: (json.loads(secrets)[json.loads(units).index(unit)], parent) for unit, units, secrets, parent in rows}
 
 
 @pytest.mark.req("X-22")
