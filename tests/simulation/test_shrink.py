@@ -25,7 +25,7 @@ def test_a_fault_is_shrunk_to_a_test_that_can_be_pasted(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(roll_up, "add", twice)  # the engine's word for it; the laws have their own
     report = next(
-        filter(lambda item: item.violations, (simulate(seed, kinds=(), keep_steps=True) for seed in range(9)))
+        filter(lambda item: item.violations, (simulate(seed, kinds=(), keep_steps=True) for seed in range(1, 9)))
     )
     small = shrink_steps(report.steps)
     assert replay(small)

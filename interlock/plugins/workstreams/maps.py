@@ -61,6 +61,9 @@ def run_map(tx: UnitOfWork, unit: Unit) -> bool:
     if has_note(tx, unit.id, MAPPED, ""):
         gather(tx, unit)
         return True
+    workstream = tx.unit(unit.parent)
+    if tx.lifecycle(workstream).settled(workstream.state):
+        return True  # it has just ended, and cancels what is below it
     try:
         items = read_items(tx, unit, own.map)
         refuse_taken_names(tx, unit, len(items))
