@@ -183,7 +183,7 @@ def test_the_two_commands_of_the_readme() -> None:
 def test_the_commands_of_the_readmes_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that run on, or take long, have tests of their own: here they must only be known."""
     monkeypatch.chdir(tmp_path)
-    lasting = ("up", "demo", "worker", "lifecycle check")
+    lasting = ("up", "demo", "worker", "lifecycle check", "agent submit", "ci run")
     shutil.copy(ROOT / "interlock" / "lifecycles" / "job.toml", tmp_path / "job.toml")
     (tmp_path / "log.jsonl").write_text(text([line(1, "w1", REGISTER), line(2, "w1", DRAIN)]))
     (tmp_path / "site.toml").write_text('name = "site"\n\n[tasks.build]\nrun = "make"\n')
