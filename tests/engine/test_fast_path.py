@@ -13,6 +13,7 @@ from interlock.kernel.commands import (
     LeaseRef,
     LeaseStatus,
     Outcome,
+    Record,
     SetTenant,
     Start,
     Submit,
@@ -102,6 +103,21 @@ def test_starts_that_come_alone_are_one_act(world: World, moved: list[list[int]]
     again = world.send(Start(held=tuple(held(grant) for grant in grants), actor="w"))
     assert [(status.accepted, status.state) for status in again] == [(True, "running")] * 4
     assert len(moved) == 3
+
+
+def test_the_first_step_of_a_job_leaves_it_to_the_next_ones(world: World) -> None:
+    """A start on the fast path caches nothing, so its unit would be read again with each step."""
+    (grant,) = claim_jobs(world, 1)
+    world.start(grant)
+    cached = world.engine.committer.cache.held
+    assert cached is not None
+    assert grant.unit not in cached.units
+    world.send(Record(held=(held(grant),), kind="step", name="first", payload="1"))
+    assert grant.unit in cached.units
+    (status,) = world.send(Record(held=(held(grant),), kind="step", name="second", payload="2"))
+    assert status.accepted
+    assert report(world, [grant])[0].accepted
+    assert grant.unit not in cached.units
 
 
 def test_a_start_with_a_wrong_secret_or_fence_is_refused(world: World, moved: list[list[int]]) -> None:
