@@ -21,8 +21,9 @@ What happens, in this order
 Why so: a claim is the most frequent transaction of an idle system, so everything that it reads is declared ahead
 (`claim_reads`) and costs one round trip together with BEGIN.
 
-What is ugly: the row of a worker that held something at its last claim is read without a lock (`read_unlocked`). Only
-the write at the end finds out whether another claim of the same worker came between; then this one is run again.
+What is ugly: with many writers, the row of a worker that held something at its last claim is read without a lock
+(`read_worker`). Only the write at the end finds out whether another claim of the same worker came between; then this one
+is run again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,10 +35,11 @@ from interlock.core.effective_policy import policy_of
 from interlock.core.fast_path import grant_plain
 from interlock.core.lease_secrets import check_nonce, hash_nonce, hash_secret, make_secret, refuse_other_nonce
 from interlock.core.leases import grant, remaining_us
+from interlock.core.tx_state import ClaimMark, WorkerChanges
 from interlock.core.timers import TIMERS_LEAST, run_timers
 from interlock.core.validation import check_range
 from interlock.core.withhold import ask_each
-from interlock.core.workers import ClaimMark, WorkerChanges, add_queues, mark_alive, mark_claim, read_unlocked
+from interlock.core.workers import add_queues, mark_alive, mark_claim, read_worker
 from interlock.kernel import policy, timing
 from interlock.kernel.commands import Claim, LeaseGrant
 from interlock.kernel.errors import Corrupt, InterlockError, Refused
@@ -65,12 +67,12 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
     check_range("limit", command.limit, 1, CLAIM_MAX)
     check_nonce(command.nonce)
     most = get_max_held(tx, tx.tenant)  # limits are locked first
-    unlocked = read_unlocked(tx, command.worker, command.key) if most is None else None
-    worker = unlocked or mark_alive(tx, command.worker)  # before timers run: it is alive, whatever it did not say
+    well = read_worker(tx, command.worker, command.key) if most is None and tx.fast_path else None
+    worker = well or mark_alive(tx, command.worker)  # before timers run: it is alive, whatever it did not say
     if tx.connection.many_writers:
         tx.cache.remember_worker(worker)
     run_timers(tx, command.limit)
-    if not unlocked:
+    if not well:
         add_queues(worker, command.queues)
     if worker.claim_key == command.key:
         refuse_other_nonce(command, worker.claim_nonce_hash)
@@ -86,7 +88,7 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
         len(fast) + len(granted), command.key, hash_nonce(command.nonce), command.queues, worker.claim_key,
         Stamp(command.actor),
     )  # fmt: skip
-    if unlocked:
+    if well:
         tx.state(WorkerChanges).claims[tx.tenant, worker.unit] = mark
     else:
         mark_claim(tx, worker, mark)

@@ -37,8 +37,8 @@ from interlock.core.effective_policy import policy_in
 from interlock.core.group_reads import IDS_MAX
 from interlock.core.lease_secrets import hash_secret, make_secret
 from interlock.core.outcomes import NULL, check_outcome, check_result
-from interlock.core.served import is_left_plain
-from interlock.core.workers import WorkerChanges
+from interlock.core.served import find_serving, is_left_plain
+from interlock.core.tx_state import WorkerChanges
 from interlock.kernel import policy, timing
 from interlock.kernel.blobs import parse_reference
 from interlock.kernel.commands import (
@@ -68,6 +68,7 @@ from interlock.store.queries.plain import (
     Claimable,
     HeldGroup,
     Startable,
+    WorkerPlace,
     bind_claimable,
     bind_held_groups,
     bind_startables,
@@ -103,6 +104,13 @@ class PlainEnd(NamedTuple):
     started: str
 
 
+class WorkerMove(NamedTuple):
+    """How a worker moves that gets its first lease or gives its last one back; without a path it stays as it is."""
+
+    path: Path | None
+    within_us: int | None  # for how long it may be silent then
+
+
 class PlainPaths:
     """The paths of the fast path, as an engine has found them in its lifecycles; None where it has none."""
 
@@ -110,6 +118,7 @@ class PlainPaths:
         self.grants: dict[tuple[str, str], PlainGrant | None] = {}
         self.starts: dict[tuple[str, str, str], Path | None] = {}
         self.ends: dict[tuple[str, str, str, bool], PlainEnd | None] = {}
+        self.workers: dict[tuple[str, str], WorkerMove | None] = {}  # by state and trigger
 
     def find_grant(self, tx: UnitOfWork, lifecycle: str, state: str) -> PlainGrant | None:
         key = lifecycle, state
@@ -181,6 +190,20 @@ def make_end(tx: UnitOfWork, name: str, state: str, lease: str, *, starts: bool)
     if both is None or name in tx.paths.followed or is_served(tx, both):
         return None
     return PlainEnd(both, first is not None, begun)
+
+
+def make_worker_move(tx: UnitOfWork, state: str, trigger: str) -> WorkerMove | None:
+    """How a worker that is in this state makes a move; without a trigger it is only heard."""
+    lifecycle = tx.lifecycles["worker"]
+    if not lifecycle.allows(state, "drain"):
+        return None
+    if not trigger:
+        return WorkerMove(None, lifecycle.states[state].within_us)
+    if not lifecycle.allows(state, trigger):
+        return None
+    path = tx.paths.find(lifecycle.name, state, None, (Step(trigger),))
+    kind = MoveKind(lifecycle.name, path.category or "", None, False, True, False, False, False, True)
+    return None if find_serving(tx, kind) else WorkerMove(path, lifecycle.states[path.target].within_us)
 
 
 def is_served(tx: UnitOfWork, path: Path) -> bool:
@@ -518,7 +541,8 @@ def count_finished(tx: UnitOfWork, holder: int, count: int, stamp: Stamp) -> Non
 
 
 def make_act(
-    tx: UnitOfWork, path: Path, stamp: Stamp, place: Claimable | Startable | HeldGroup, units: list[int],
+    tx: UnitOfWork, path: Path, stamp: Stamp, place: Claimable | Startable | HeldGroup | WorkerPlace,
+    units: list[int],
     before: list[int], *, fence: int, payload: str = NOTHING, worker: int | None = None, ttl: int | None = None,
     beat: int | None = None, until: int | None = None, leases: list[int | None] | None = None,
     secrets: list[str] | None = None, details: list[str | None] | None = None,

@@ -146,7 +146,10 @@ def start(tx: UnitOfWork, command: Start) -> list[LeaseStatus]:
         if activation or tx.lifecycle(unit).allows(unit.state, "start"):
             advance(tx, unit, "start", stamp, lease=activation, lease_until=compute_renewed_end(tx, unit))
 
-    return apply_each(tx, command, command.held, apply, done=answer_plain(tx, command))
+    done = answer_plain(tx, command)
+    if all(ref.unit in done for ref in command.held):
+        return [done[ref.unit] for ref in command.held]
+    return apply_each(tx, command, command.held, apply, done=done)
 
 
 def compute_renewed_end(tx: UnitOfWork, unit: Unit) -> int:
@@ -184,6 +187,8 @@ def heartbeat(tx: UnitOfWork, command: Heartbeat) -> list[LeaseStatus]:
 def finish(tx: UnitOfWork, command: Finish) -> list[LeaseStatus]:
     """The holder is done, each unit with its outcome."""
     stamp, done = make_stamp(command), answer_plain(tx, command)
+    if all(outcome.held.unit in done for outcome in command.outcomes):
+        return [done[outcome.held.unit] for outcome in command.outcomes]
     for outcome in command.outcomes:
         if outcome.held.unit not in done:
             check_outcome(outcome)

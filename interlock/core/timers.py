@@ -9,9 +9,8 @@ import logging
 from interlock.core.advance import Stamp, advance, change, count
 from interlock.core.effective_policy import attempts_used, find_budget_unit
 from interlock.core.leases import end_lease, is_held, lose_lease
-from interlock.core.tx_state import ToFollow
+from interlock.core.tx_state import ToFollow, WorkerChanges
 from interlock.core.withhold import move_each
-from interlock.core.workers import WorkerChanges
 from interlock.kernel import policy, timing
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Unit

@@ -2,10 +2,12 @@
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from interlock.core.stamps import Stamp
 from interlock.kernel.rows import Unit
 from interlock.store.connection import Queue
+from interlock.store.queries.plain import WorkerPlace
 
 
 @dataclass
@@ -28,3 +30,25 @@ class WorkerCalls:
     """Workers that a transaction calls: each is to ask how it stands with what it holds."""
 
     queues: set[Queue] = field(default_factory=set)
+
+
+class ClaimMark(NamedTuple):
+    """What a claim leaves in its worker's row."""
+
+    units: int
+    key: str
+    nonce_hash: str
+    queues: tuple[str, ...]
+    before: str | None  # the key of the claim before it
+    stamp: Stamp
+
+
+@dataclass
+class WorkerChanges:
+    """What the rows of workers are told last in a transaction, by tenant and worker."""
+
+    claims: dict[tuple[int, int], ClaimMark] = field(default_factory=dict)
+    # How many units, how many of them because the worker has finished them, and why.
+    given_back: dict[tuple[int, int], tuple[int, int, Stamp]] = field(default_factory=dict)
+    silent: set[int] = field(default_factory=set)  # workers that have lost a lease because they were not heard
+    locked: dict[tuple[int, int], WorkerPlace] = field(default_factory=dict)  # those that claims have locked

@@ -1,46 +1,26 @@
 """Workers: each is a unit with a lifecycle, and a row that says what it can do."""
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
-
 import msgspec
 
 from interlock.core import validation
 from interlock.core.advance import Stamp, advance, change, make_stamp, make_unit
-from interlock.core.tx_state import WorkerCalls
+from interlock.core.fast_path import PlainPaths, make_act, make_worker_move
+from interlock.core.tx_state import ClaimMark, WorkerCalls, WorkerChanges
 from interlock.kernel.commands import Drain, Register, Standing
 from interlock.kernel.errors import Contended, Drained, Gone
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Body, Unit, WorkerRow
 from interlock.store.cache import WorkerHint
+from interlock.store.commit_proof import choose_proof
 from interlock.store.connection import CALL
-from interlock.store.prefetch import declare_worker
-from interlock.store.queries.for_verbs import lock_incarnations, read_worker_unlocked
+from interlock.store.flush import WORKER_WRITTEN
+from interlock.store.queries.for_verbs import lock_incarnations
+from interlock.store.queries.plain import WORKER_LOCKED, WORKER_UNLOCKED
 from interlock.store.unit_of_work import UnitOfWork
 
 LIFECYCLE = "worker"
+NOBODY = Stamp("")
 CAPACITY_MAX = 1_000_000
-
-
-class ClaimMark(NamedTuple):
-    """What a claim leaves in its worker's row."""
-
-    units: int
-    key: str
-    nonce_hash: str
-    queues: tuple[str, ...]
-    before: str | None  # the key of the claim before it
-    stamp: Stamp
-
-
-@dataclass
-class WorkerChanges:
-    """What the rows of workers are told last in a transaction, by tenant and worker."""
-
-    claims: dict[tuple[int, int], ClaimMark] = field(default_factory=dict)
-    # How many units, how many of them because the worker has finished them, and why.
-    given_back: dict[tuple[int, int], tuple[int, int, Stamp]] = field(default_factory=dict)
-    silent: set[int] = field(default_factory=set)  # workers that have lost a lease because they were not heard
 
 
 def register(tx: UnitOfWork, command: Register) -> int:
@@ -116,30 +96,27 @@ def add_queues(worker: WorkerRow, queues: tuple[str, ...]) -> None:
         worker.queues = msgspec.json.encode(sorted(known.union(queues))).decode()
 
 
-def read_unlocked(tx: UnitOfWork, holder: int, key: str) -> WorkerRow | None:
-    """A worker as it looks without a lock, if its claim may go by that and be written into its row at last.
+def read_worker(tx: UnitOfWork, holder: int, key: str) -> WorkerRow | None:
+    """A worker as its claim finds it, if the claim may go by that and be written into its row at last.
 
-    So whoever gives something back need not wait for a whole claim. One that held nothing at its last claim, is silent,
-    full or drained is locked at once, and so is one that says this claim again.
+    So whoever gives something back need not wait for a whole claim: with many writers, one that held something at its
+    last claim is read without a lock. One that is silent, full or drained is left to the verb, and so is one that says
+    this claim again.
     """
-    busy = tx.cache.workers.get(holder, WorkerHint()).busy
     changes, name = tx.state(WorkerChanges), (tx.tenant, holder)
-    touched = (
-        holder in tx.rows.workers or holder in tx.rows.units or name in changes.claims or name in changes.given_back
-    )
-    if touched or not busy:
+    if holder in tx.rows.workers or holder in tx.rows.units or name in changes.claims or name in changes.given_back:
         return None
-    worker, unit = read_worker_unlocked(tx, holder)
-    if (
-        worker is None
-        or unit is None
-        or worker.tenant != tx.tenant
-        or not tx.lifecycle(unit).allows(unit.state, "drain")
-    ):
+    unlocked = tx.connection.many_writers and tx.cache.workers.get(holder, WorkerHint()).busy
+    places = tx.run((WORKER_UNLOCKED if unlocked else WORKER_LOCKED).bind(unit=holder))
+    if not places or places[0].row.tenant != tx.tenant or not tx.lifecycles[LIFECYCLE].allows(places[0].state, "drain"):
         return None
-    silent = unit.deadline_at is None or unit.deadline_at <= tx.now
-    full = worker.holding >= worker.capacity
-    return None if silent or full or worker.draining or worker.claim_key == key else worker
+    place, worker = places[0], places[0].row
+    silent = place.deadline_at is None or place.deadline_at <= tx.now
+    if silent or worker.holding >= worker.capacity or worker.draining or worker.claim_key == key:
+        return None
+    if not unlocked:
+        changes.locked[name] = place
+    return worker
 
 
 def mark_claim(tx: UnitOfWork, worker: WorkerRow, mark: ClaimMark) -> None:
@@ -179,9 +156,56 @@ def free_workers(tx: UnitOfWork) -> None:
     changes = tx.state(WorkerChanges)
     for tenant, holder in sorted({*changes.given_back, *changes.claims}):
         tx.tenant = tenant
-        if tx.connection.many_writers and holder not in tx.rows.workers:
-            tx.prefetch(list(declare_worker(holder)))
-        lock_worker(tx, holder)
+        if not settle_worker(tx, changes, holder):
+            lock_worker(tx, holder)
+
+
+def settle_worker(tx: UnitOfWork, changes: WorkerChanges, holder: int) -> bool:
+    """Does for a worker that is well what `lock_worker` does, with one question and at most three statements.
+
+    Returns whether it has; if not, nothing has changed. A worker that is drained, silent or ahead of the clock, that
+    this transaction knows as a unit, or that becomes busy and idle in it, is left to `lock_worker`.
+    """
+    name = tx.tenant, holder
+    if not tx.fast_path or holder in changes.silent or holder in tx.rows.workers or holder in tx.rows.units:
+        return False
+    place = changes.locked.get(name) or next(iter(tx.run(WORKER_LOCKED.bind(unit=holder))), None)
+    if place is None or place.row.tenant != tx.tenant or place.row.draining or place.changed_at > tx.now:
+        return False
+    worker, mark = place.row, changes.claims.get(name)
+    count, finished, stamp = changes.given_back.get(name, (0, 0, NOBODY))
+    claimed = mark.units if mark else 0
+    holds, is_new = worker.holding + claimed - count, mark is None or worker.claim_key == mark.before
+    begins, ends = claimed > 0 and worker.holding == 0, count > 0 and holds == 0
+    known, kind = tx.cache.state(PlainPaths).workers, (place.state, "assign" if begins else "free" if ends else "")
+    if kind not in known:
+        known[kind] = make_worker_move(tx, *kind)
+    move = known[kind]
+    if move is None or (begins and ends) or not is_new or worker.holding + claimed > worker.capacity:
+        return False
+    worker.holding, worker.completions = holds, worker.completions + finished
+    if mark:
+        stamp = mark.stamp if begins else stamp
+        worker.seen_at, worker.claim_key, worker.claim_nonce_hash = tx.now, mark.key, mark.nonce_hash
+        queues = msgspec.json.decode(worker.queues, type=set[str])
+        if not queues.issuperset(mark.queues):
+            worker.queues = msgspec.json.encode(sorted(queues.union(mark.queues))).decode()
+    acts = [make_act(tx, move.path, stamp, place, [holder], [place.act], fence=place.fence)] if move.path else []
+    clock = None if move.within_us is None else tx.now + move.within_us
+    with tx.connection.pipeline():
+        tx.connection.write_acts(acts, ())
+        if (mark or acts) and clock != place.deadline_at:
+            unit = Unit(id=holder, tenant=tx.tenant, lane=0, lifecycle=LIFECYCLE, wake_at=clock, deadline_at=clock)
+            tx.connection.update([unit], ("wake_at", "deadline_at"), "id")
+        tx.connection.update([worker], WORKER_WRITTEN, "unit")
+    changes.claims.pop(name, None)
+    changes.given_back.pop(name, None)
+    changes.locked.pop(name, None)
+    tx.prefetched.clear()
+    tx.changes.count += 1
+    tx.changes.written.add(holder)
+    tx.changes.proof = choose_proof(tx.changes.proof, acts, [(worker, ("unit", *WORKER_WRITTEN))])
+    return True
 
 
 def lock_worker(tx: UnitOfWork, holder: int) -> WorkerRow:

@@ -15,14 +15,12 @@ from interlock.store.queries.for_verbs import (
     EXPIRED,
     OVERDUE,
     TOKENS_BACK,
-    UNIT_UNLOCKED,
     UNITS_WITH_NOTE,
-    WORKER_UNLOCKED,
     bind_new_lanes,
 )
-from interlock.store.queries.plain import LANES_MAX, bind_claimable
+from interlock.store.queries.plain import LANES_MAX, WORKER_LOCKED, WORKER_UNLOCKED, bind_claimable
 from interlock.store.query import BoundQuery
-from interlock.store.unit_of_work import BODIES, LAST_LEASES_OF, UNITS_LOCKED, WORKER_LOCKED
+from interlock.store.unit_of_work import LAST_LEASES_OF, UNITS_LOCKED
 
 Queries = Iterator[BoundQuery[Any]]
 
@@ -30,13 +28,6 @@ Queries = Iterator[BoundQuery[Any]]
 def declare_lanes(cache: EngineCache, tenant: int) -> Queries:
     """A tenant's new lanes, and its limits."""
     yield bind_new_lanes(cache.lanes.get(tenant) or Lanes(tenant))
-
-
-def declare_worker(worker: int) -> Queries:
-    """A worker, its unit and its body, both rows locked."""
-    yield WORKER_LOCKED.bind(unit=worker)
-    yield UNITS_LOCKED.bind(ids=[worker])
-    yield BODIES.bind(ids=[worker])
 
 
 def declare_due(cache: EngineCache, tenant: int, limit: int) -> Queries:
@@ -67,11 +58,8 @@ def declare_claim(
 ) -> Queries:
     """What a claim reads: its worker, what time must look at (at least so many), and what waits."""
     yield from declare_lanes(cache, tenant)
-    if cache.workers.get(worker, WorkerHint()).busy:
-        yield WORKER_UNLOCKED.bind(unit=worker)
-        yield UNIT_UNLOCKED.bind(id=worker)
-    else:
-        yield from declare_worker(worker)
+    busy = cache.workers.get(worker, WorkerHint()).busy
+    yield (WORKER_UNLOCKED if busy else WORKER_LOCKED).bind(unit=worker)
     yield from declare_due(cache, tenant, max(limit, least))
     yield from declare_free(cache, tenant, worker, queues, limit)
 

@@ -21,8 +21,8 @@ from interlock.core.reactions.follow import follow
 from interlock.core.reactions.needs import meet_needs, stop_waiting
 from interlock.core.reactions.roll_up import END_CHILDREN, ROLL_UP
 from interlock.core.served import find_serving
-from interlock.core.tx_state import ToFollow
-from interlock.core.workers import WorkerChanges, free_workers
+from interlock.core.tx_state import ToFollow, WorkerChanges
+from interlock.core.workers import free_workers
 from interlock.store.flush import add_costs, flush
 from interlock.store.hooks import Moved, MoveKind
 from interlock.store.queries.metrics import write_metrics
@@ -30,7 +30,14 @@ from interlock.store.unit_of_work import UnitOfWork
 
 
 def run_reactions(tx: UnitOfWork) -> None:
-    """Everything that follows from what this transaction did is done, and all of it is in the database."""
+    """Everything that follows from what this transaction did is done, and all of it is in the database.
+
+    What the fast path did is written already, and nothing follows from it but what its workers hold.
+    """
+    if not tx.changes.pending:
+        free_workers(tx)
+        if not (tx.changes.pending or tx.counters.costs or tx.counters.metrics):
+            return
     reactions, known = (END_CHILDREN, *tx.hooks.reactions, ROLL_UP), tx.cache.state(ServedKinds).places
     while moved := write_round(tx):
         served: dict[int, list[Moved]] = {}

@@ -27,7 +27,7 @@ EXPIRED = select(
     "AND until <= :now ORDER BY until, lease.unit LIMIT :limit {skip_unit}",
 )
 TOKENS_BACK = select(Token, "WHERE tenant = :tenant AND back_at <= :now ORDER BY back_at LIMIT :limit {skip}")
-WORKER_UNLOCKED, UNIT_UNLOCKED = select(WorkerRow, "WHERE unit = :unit"), select(Unit, "WHERE id = :id")
+UNIT_UNLOCKED = select(Unit, "WHERE id = :id")
 OPEN_CHILDREN = select(Unit, "WHERE parent = :parent AND outcome IS NULL ORDER BY id {lock}")
 LAST_CHILD = select(Unit, "WHERE parent = :parent AND decides = 1 ORDER BY id DESC LIMIT 1 {lock}")
 NOTES_NAMED = select(Note, "WHERE unit {ids} AND kind = :kind")
@@ -286,12 +286,6 @@ def find_last_grant(tx: UnitOfWork, unit: Unit) -> Event | None:
         return here[-1]
     events = read_newest_events(tx.connection, unit.id, unit.version)
     return next((event for event in events if event.lease_to and not event.lease_from), None)
-
-
-def read_worker_unlocked(tx: UnitOfWork, worker: int) -> tuple[WorkerRow | None, Unit | None]:
-    """A worker and its unit as they are now; others may change them."""
-    workers, units = tx.run(WORKER_UNLOCKED.bind(unit=worker)), tx.run(UNIT_UNLOCKED.bind(id=worker))
-    return next(iter(workers), None), next(iter(units), None)
 
 
 def lock_incarnations(tx: UnitOfWork, tenant: int, name: str) -> list[WorkerRow]:

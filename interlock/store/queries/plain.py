@@ -6,10 +6,11 @@ business of the fast path: the verbs decide about it, unit by unit.
 
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from interlock.kernel.rows import WorkerRow
 from interlock.store.connection import Connection
-from interlock.store.query import BoundQuery, Query
+from interlock.store.query import BoundQuery, Query, list_columns
 
 LANES_MAX = 64  # that one question looks into
 COLUMNS = "id, act, lifecycle, state, version, attempt, priority, available_at"
@@ -120,7 +121,32 @@ class HeldGroup:
         self.units = sorted(zip(*numbers, secrets.split(","), strict=True))  # id, act, lease, hash of its secret
 
 
+class WorkerPlace(NamedTuple):
+    """A worker, and the place from which its unit may move."""
+
+    row: WorkerRow
+    state: str
+    version: int
+    attempt: int
+    fence: int
+    act: int
+    changed_at: int
+    deadline_at: int | None
+
+
+def make_worker_place(*values: Any) -> WorkerPlace:
+    """A worker's place from the values of its unit, and those of its row behind them."""
+    own = len(WorkerPlace._fields) - 1
+    return WorkerPlace(WorkerRow(*values[own:]), *values[:own])
+
+
 HELD_GROUPS = Query(HELD, HeldGroup)
+WORKER_PLACE = (
+    f"SELECT {', '.join(f'unit.{name}' for name in WorkerPlace._fields[1:])}, {list_columns(WorkerRow)} "
+    "FROM worker JOIN unit ON unit.id = worker.unit WHERE worker.unit = :unit"
+)
+WORKER_LOCKED = Query(f"{WORKER_PLACE} {{lock}}", make_worker_place)
+WORKER_UNLOCKED = Query(WORKER_PLACE, make_worker_place)
 STARTABLES = Query(STARTABLE, Startable)
 WRONGLY_PLAIN = """
 SELECT unit.id FROM unit JOIN body ON body.unit = unit.id
