@@ -22,8 +22,8 @@ Why so: a claim is the most frequent transaction of an idle system, so everythin
 (`claim_reads`) and costs one round trip together with BEGIN.
 
 What is ugly: with many writers, the row of a worker that held something at its last claim is read without a lock
-(`read_worker`). Only the write at the end finds out whether another claim of the same worker came between; then this one
-is run again.
+(`read_worker`). Only the write at the end finds out whether another claim of the same worker came between; then this
+one is run again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,8 +35,8 @@ from interlock.core.effective_policy import policy_of
 from interlock.core.fast_path import grant_plain
 from interlock.core.lease_secrets import check_nonce, hash_nonce, hash_secret, make_secret, refuse_other_nonce
 from interlock.core.leases import grant, remaining_us
-from interlock.core.tx_state import ClaimMark, WorkerChanges
 from interlock.core.timers import TIMERS_LEAST, run_timers
+from interlock.core.tx_state import ClaimMark, WorkerChanges
 from interlock.core.validation import check_range
 from interlock.core.withhold import ask_each
 from interlock.core.workers import add_queues, mark_alive, mark_claim, read_worker
@@ -45,11 +45,11 @@ from interlock.kernel.commands import Claim, LeaseGrant
 from interlock.kernel.errors import Corrupt, InterlockError, Refused
 from interlock.kernel.rows import Body, Unit, WorkerRow
 from interlock.store.acts import LeaseTerms
-from interlock.store.cache import EngineCache
+from interlock.store.cache import CALM, DUE, EngineCache
 from interlock.store.hooks import Find, GrantKind
 from interlock.store.prefetch import Queries, declare_claim
 from interlock.store.queries.claims import find_claimable, urgency
-from interlock.store.queries.for_verbs import Urgency, load_held_units, load_lanes
+from interlock.store.queries.for_verbs import Urgency, find_next_clock, load_held_units, load_lanes
 from interlock.store.queries.recorded_steps import Remembered, read_remembered
 from interlock.store.queries.tenants import count_held_now, get_max_held
 from interlock.store.unit_of_work import Picks, UnitOfWork
@@ -71,7 +71,8 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
     worker = well or mark_alive(tx, command.worker)  # before timers run: it is alive, whatever it did not say
     if tx.connection.many_writers:
         tx.cache.remember_worker(worker)
-    run_timers(tx, command.limit)
+    calm = most is None and is_calm(tx, command)
+    overdue = 0 if calm else run_timers(tx, command.limit)
     if not well:
         add_queues(worker, command.queues)
     if worker.claim_key == command.key:
@@ -82,7 +83,10 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
         room = min(room, most - count_held_now(tx, tx.tenant))
     if worker.draining or room <= 0:
         return []
-    fast, units = choose_units(tx, command, worker, room)
+    if not (calm or overdue or most is not None or tx.connection.many_writers):
+        note_calm(tx, command)
+        calm = is_calm(tx, command)
+    fast, units = choose_units(tx, command, worker, room, calm=calm)
     granted = grant_each(tx, command, worker, units) if units else []
     mark = ClaimMark(
         len(fast) + len(granted), command.key, hash_nonce(command.nonce), command.queues, worker.claim_key,
@@ -114,15 +118,36 @@ def grant_each(
     return list(zip(order, make_grants(tx, units, secrets), strict=True))
 
 
+def is_calm(tx: UnitOfWork, command: Claim) -> bool:
+    """Whether it is known that nothing is due, and that plugins keep nothing of these queues from a claim."""
+    facts = tx.cache.facts
+    is_known = (CALM, tx.tenant, command.queues) in facts and not tx.rows.units
+    return is_known and tx.now < facts[DUE, tx.tenant]
+
+
+def note_calm(tx: UnitOfWork, command: Claim) -> None:
+    """It is known from now on, if it is so and plugins go by rows alone, and until when nothing is due."""
+    hooks, queues = tx.hooks, command.queues
+    asked = {*hooks.claim_timers, *hooks.claim_queues, *hooks.claim_filters}
+    if not asked.issubset(hooks.by_rows) or any(tuple(allow(tx, queues)) != queues for allow in hooks.claim_queues):
+        return
+
+    def find_none(room: int) -> list[Unit]:
+        return []
+
+    if all(hook(tx, find_none) is find_none for hook in hooks.claim_filters):
+        tx.cache.facts |= {(CALM, tx.tenant, queues): True, (DUE, tx.tenant): find_next_clock(tx)}
+
+
 def choose_units(
-    tx: UnitOfWork, command: Claim, worker: WorkerRow, room: int
+    tx: UnitOfWork, command: Claim, worker: WorkerRow, room: int, *, calm: bool
 ) -> tuple[list[tuple[Urgency, LeaseGrant]], list[Unit]]:
     """Chooses what a claim takes, at most `room` units: what it finds, without what plugins keep from being granted.
 
     Returns what the fast path has granted, each with its urgency, and the units that are still to be granted.
     """
     queues: Sequence[str] = command.queues
-    for allow in tx.hooks.claim_queues:
+    for allow in () if calm else tx.hooks.claim_queues:
         queues = allow(tx, queues)
 
     def find_any(wanted: int) -> list[Unit]:
@@ -136,7 +161,7 @@ def choose_units(
             others |= more
 
     find: Find = find_any
-    for hook in tx.hooks.claim_filters:
+    for hook in () if calm else tx.hooks.claim_filters:
         find = hook(tx, find)
     fast, is_all = list[tuple[Urgency, LeaseGrant]](), False
     if find is find_any and not tx.hooks.grant_guards:

@@ -40,7 +40,7 @@ from interlock.core.idempotency import Nothing, find_kept_answer, keep_answer
 from interlock.core.pending import PendingCommand, Result, answer_all, fail_unanswered, take_group
 from interlock.core.reactions import run_reactions
 from interlock.core.wakeups import WakeupHub
-from interlock.kernel.commands import Command, Submit
+from interlock.kernel.commands import Claim, Command, Finish, Start, Submit, Tick
 from interlock.kernel.errors import Contended, InterlockError, StoreError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store.cache import EngineCache
@@ -55,6 +55,7 @@ from interlock.store.unit_of_work import Picks, UnitOfWork, open_unit_of_work
 A = TypeVar("A")
 Verbs = Mapping[type[Command[Any]], Callable[[UnitOfWork, Any], Any]]
 IDS_PER_ROW = 3  # a unit, its first attempt and their lane
+PLAIN = (Submit, Claim, Start, Finish, Tick)  # commands that may write nothing but moves of plain units
 
 
 class Committer:
@@ -168,6 +169,10 @@ class Committer:
                     ahead=[] if self.lent or last else ahead,
                 )  # fmt: skip
                 tx.fast_path, tx.state(PlainReports).by_command = fast, reports
+                one_writer = not self.connection.many_writers and not self.lent
+                tx.keeps_facts = one_writer and all(isinstance(command, PLAIN) for command in commands)
+                if not tx.keeps_facts or tx.mark != self.cache.facts_mark:
+                    self.cache.facts.clear()
                 return tx
             except Contended as error:
                 if last or self.lent:
@@ -231,6 +236,7 @@ class Committer:
             self.connection.rollback()
             raise
         else:
+            self.cache.facts_mark = self.connection.mark if tx.keeps_facts and not tx.changes.flushed else ""
             tx.after_commit()
 
     def reconnect(self) -> None:

@@ -240,6 +240,7 @@ def grant_plain(tx: UnitOfWork, command: Claim, worker: WorkerRow, served: Serve
             ]
     if acts:
         tx.state(Picks).picked.update(unit for act in acts for unit in act.units)
+        tx.cache.note_clock(tx.tenant, min(lease.until for _, lease in granted))
         write_acts(tx, acts)
         granted.sort()
     # Of several lanes one may be locked by others, and hide what waits in the next.
@@ -385,6 +386,8 @@ def start_plain(tx: UnitOfWork, report: PlainReport) -> None:
     if acts:
         write_acts(tx, acts)
         clocked = [unit for unit in begun if unit.deadline_at is not None]
+        for unit in clocked:
+            tx.cache.note_clock(tx.tenant, unit.deadline_at or tx.now)
         with tx.connection.pipeline():
             if clocked:
                 tx.connection.update(clocked, ("wake_at", "deadline_at"), "id")

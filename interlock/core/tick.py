@@ -29,9 +29,13 @@ log = logging.getLogger("interlock.core")
 def tick(tx: UnitOfWork, command: Tick) -> int:
     """Time has passed: what is due has been looked at, and what was kept for a while is gone."""
     check_range("limit", command.limit, 1)
+    before = tx.changes.count
     forget_expired(tx, command.limit)
     write_seal(tx.connection, tx.tenant, tx.now)
-    return run_timers(tx, command.limit) + sum(timer(tx, command.limit) for timer in tx.hooks.tick_timers)
+    done = run_timers(tx, command.limit) + sum(timer(tx, command.limit) for timer in tx.hooks.tick_timers)
+    if done or tx.changes.count != before:
+        tx.keeps_facts = False
+    return done
 
 
 class Ticked(Protocol):

@@ -1,13 +1,14 @@
 """What an engine remembers between transactions; each committer has its own cache."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from interlock.kernel.rows import WorkerRow
 from interlock.store.held_cache import HeldCache
 from interlock.store.lanes import Lanes
 
 WORKERS_MAX = 10_000
+DUE, CALM = "due", "calm"  # facts: when time has something to do next, and that plugins keep nothing from claims
 S = TypeVar("S")
 
 
@@ -21,7 +22,13 @@ class WorkerHint(NamedTuple):
 
 @dataclass
 class EngineCache:
-    """Nothing in it is a promise: a transaction that finds it empty does the same, with more questions."""
+    """Nothing in it is a promise: a transaction that finds it empty does the same, with more questions.
+
+    `facts` are answers that stay true while nothing is written but moves of plain units: that a tenant has no lanes but
+    those that are known, that none of its work is paused, when something is due next. They are used with one writer
+    only, and by groups of commands that move plain units. All of them are forgotten once another connection has
+    written, or a transaction of ours has flushed a change.
+    """
 
     lanes: dict[int, Lanes] = field(default_factory=dict)  # by tenant, those that are known to be committed
     passed_over: dict[int, int] = field(default_factory=dict)  # units that failed when they were picked, until when
@@ -31,6 +38,8 @@ class EngineCache:
     slow_lanes: set[int] = field(default_factory=set)  # in which no unit was plain when they were looked into last
     states: dict[type, object] = field(default_factory=dict)  # what plugins remember, by a class of theirs
     held: HeldCache | None = None  # with many writers shared by the committers of an engine
+    facts: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    facts_mark: str = ""  # how the database was marked when the last transaction ended that left them true
 
     def is_passed_over(self, unit: int, now: int) -> bool:
         """Whether a unit is not to be picked for a while, because it failed when it was picked last."""
@@ -49,8 +58,14 @@ class EngineCache:
             state = self.states[kind] = kind()
         return state
 
+    def note_clock(self, tenant: int, at: int) -> None:
+        """Time has something to do for a tenant then, if not before."""
+        if (DUE, tenant) in self.facts:
+            self.facts[DUE, tenant] = min(self.facts[DUE, tenant], at)
+
     def forget_lanes(self) -> None:
         """After a new connection: it may be to another server, or to a database that was restored."""
         self.lanes.clear()
         self.slow_lanes.clear()
         self.states.clear()
+        self.facts.clear()

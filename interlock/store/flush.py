@@ -39,6 +39,7 @@ def flush(tx: UnitOfWork) -> list[Moved]:
     Returns the units that were born or have changed, each as it is now and as it was before (None: born).
     """
     changes, rows = tx.changes, tx.rows
+    changes.flushed = True
     units = {**changes.born, **changes.moved}
     before = {unit: None if unit in changes.born else rows.loaded[unit] for unit in sorted(units)}
     tx.prefetched.clear()

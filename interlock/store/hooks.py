@@ -223,6 +223,11 @@ class Hooks(NamedTuple):
     reactions: tuple[Reaction, ...] = ()
     claim_timers: tuple[Timer, ...] = ()  # called by every claim and every tick
     tick_timers: tuple[Timer, ...] = ()  # called by ticks alone
+    # Those of `claim_timers`, `claim_queues` and `claim_filters` that go by rows alone. If they had nothing to do for a
+    # claim, they are not asked again before somebody writes more than moves of plain units, or an instant has come that
+    # `clocks_of_rows` name: each is a SELECT of the next one at which time has something to do for `:tenant`.
+    by_rows: tuple[Timer | ClaimQueues | ClaimFilter, ...] = ()
+    clocks_of_rows: tuple[str, ...] = ()
 
 
 def is_never_plain(work: Work) -> bool:

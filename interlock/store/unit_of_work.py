@@ -162,6 +162,7 @@ class Changes:
         self.written: set[int] = set()  # units
         self.ended: set[int] = set()  # units that succeeded by the fast path
         self.lanes_with_work: set[int] = set()  # in which units were born by the fast path
+        self.flushed = False  # whether anything was written but by the fast path
         self.made_available: set[int] = set()  # units that became claimable
         self.freed_tenants: set[int] = set()  # tenants of which less is held, or more may be
         self.proof: CommitProof | None = None  # a row that shows, if it is there, that the transaction was committed
@@ -237,6 +238,7 @@ class UnitOfWork:
         self.mark = connection.mark  # the database's name for this transaction
         self.rows, self.changes, self.ids, self.counters = IdentityMap(), Changes(), ids, Counters()
         self.fast_path = True  # whether the fast path may be taken
+        self.keeps_facts = False  # whether the facts of the cache hold in it and, if it flushes nothing, behind it
         self.states: dict[type, object] = {}
         # By query: rows that were read before they are asked for. They do not know what this transaction has written.
         self.prefetched: dict[BoundQuery[object], Rows] = {}

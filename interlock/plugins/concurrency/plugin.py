@@ -17,6 +17,8 @@ PLUGIN = Plugin(
         is_plain=(names_no_key,),
         before_grant=(spend_token,),
         claim_timers=(take_tokens_back,),
+        by_rows=(take_tokens_back,),
+        clocks_of_rows=("SELECT min(back_at) FROM token WHERE tenant = :tenant",),
     ),
     laws={"a resource is taken by those who have it, and by nobody else": find_wrong_amounts},
 )

@@ -33,6 +33,7 @@ PLUGIN = Plugin(
         on_release=(report_outage,),
         clocks=(find_stood,),
         claim_timers=(watch_pauses,),
+        by_rows=(watch_pauses, leave_paused_queues, pass_over_paused),
         tick_timers=(run_outages, end_due_pauses),
     ),
     cli="interlock.plugins.pauses.cli:app",

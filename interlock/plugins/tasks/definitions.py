@@ -181,7 +181,9 @@ def load_tasks(tx: UnitOfWork, tenant: int) -> Mapping[str, KnownTask]:
     state = tx.state(TaskState)
     if tenant not in state.tasks:
         known = tx.cache.state(TaskMemory).tenants.setdefault(tenant, TenantTasks())
-        known.add(tx.run(known.bind_newer(tenant)))
+        if (TaskMemory, tenant) not in tx.cache.facts:
+            known.add(tx.run(known.bind_newer(tenant)))
+            tx.cache.facts[TaskMemory, tenant] = True
         state.tasks[tenant], state.last[tenant] = known.tasks, known.last
     return state.tasks[tenant]
 

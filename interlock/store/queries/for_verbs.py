@@ -38,6 +38,11 @@ INCARNATIONS = select(WorkerRow, "WHERE tenant = :tenant AND name = :name ORDER 
 WITH_KEYS = select(Body, "WHERE tenant = :tenant AND task = :task AND key {ids}")
 ANSWER = select(Answer, "WHERE tenant = :tenant AND scope = :scope AND key = :key")
 KEYS_AT_ONCE = 500
+NEVER = 2**62  # microseconds; no clock gets there
+CLOCKS = (
+    "SELECT min(wake_at) FROM unit WHERE tenant = :tenant AND wake_at IS NOT NULL",
+    "SELECT min(until) FROM lease WHERE tenant = :tenant AND ended_at IS NULL",
+)
 # In one question with the limits of their tenant, which are asked for as often, and which few tenants have.
 LANES = Query(
     """
@@ -83,6 +88,14 @@ def find_overdue(tx: UnitOfWork, limit: int) -> list[Unit]:
     return sorted(units.values(), key=lambda unit: (get_next_clock(unit), unit.id))[:limit]
 
 
+def find_next_clock(tx: UnitOfWork) -> int:
+    """When time has something to do for a tenant, by the database: for a unit, for a lease, or for a plugin."""
+    clocks = " UNION ALL ".join((*CLOCKS, *tx.hooks.clocks_of_rows))
+    sql = f"SELECT min(at) FROM (SELECT NULL AS at UNION ALL {clocks}) AS clock"
+    at = tx.connection.rows(sql, {"tenant": tx.tenant})[0][0]
+    return NEVER if at is None else int(at)
+
+
 def has_passed(tx: UnitOfWork, at: int | None) -> bool:
     """Whether an instant is there and has come."""
     return at is not None and at <= tx.now
@@ -120,19 +133,22 @@ def read_in_turn(
 
 def load_lanes(tx: UnitOfWork, tenant: int) -> Lanes:
     """The lanes of a tenant, as this transaction sees them."""
-    lanes = tx.state(LaneState).lanes
-    if tenant not in lanes:
-        lanes[tenant] = tx.cache.lanes.get(tenant) or Lanes(tenant)
-        if read_lanes(tx, lanes[tenant]):
-            remember_lanes(tx.cache.lanes, tenant, lanes[tenant])
-    return lanes[tenant]
+    state, known = tx.state(LaneState), tx.cache.lanes.get(tenant)
+    if tenant not in state.lanes:
+        lanes = state.lanes[tenant] = known or Lanes(tenant)
+        if known and (LaneState, tenant) in tx.cache.facts:
+            state.limits[tenant] = tx.cache.facts[LaneState, tenant]
+        elif read_lanes(tx, lanes):
+            remember_lanes(tx.cache.lanes, tenant, lanes)
+    return state.lanes[tenant]
 
 
 def read_lanes(tx: UnitOfWork, known: Lanes) -> bool:
     """Lanes that were made since are known too; answers whether there were any. Their tenant's limits are, too."""
     rows = tx.run(bind_new_lanes(known))
     fresh = sorted(Lane(*row[:4]) for row in rows if row.id)
-    tx.state(LaneState).limits[known.tenant] = next((row[4:] for row in rows if not row.id), (None, None))
+    limits = next((row[4:] for row in rows if not row.id), (None, None))
+    tx.state(LaneState).limits[known.tenant] = tx.cache.facts[LaneState, known.tenant] = limits
     known.extend(fresh)
     return bool(fresh)
 
