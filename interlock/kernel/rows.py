@@ -1,5 +1,6 @@
 """The rows of the database: one class per table, fields in the order of the columns."""
 
+from functools import cache
 from operator import methodcaller
 from typing import Any, ClassVar
 
@@ -438,6 +439,7 @@ class ForcedMove(Row):
     at: int
 
 
+@cache
 def columns(kind: type[Row]) -> tuple[str, ...]:
     """The columns of a row's table, in order."""
     fields = kind.__struct_fields__

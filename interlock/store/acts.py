@@ -5,7 +5,7 @@ cause, and a unit's second move in a later round than its first. A flush makes a
 one after the other, so that at a cursor no effect stands before its cause.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from struct import pack
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from interlock.store.unit_of_work import UnitOfWork
 
 INT8, TEXT = 20, 25  # PostgreSQL's numbers of types
+NO_ELEMENT = pack(">i", -1)  # of an array
 UNITS_MAX = 1_000  # of an act
 ACT_BITS = 18  # of its id on PostgreSQL: the number of the act in its transaction
 NOTHING = "{}"  # the payload of a move of which there is no more to tell
@@ -240,50 +241,42 @@ def apply_moves(unit: Unit, was: Unit, moves: list[RecordedMove]) -> Unit:
 
 
 def digest_act(act: Act) -> str:
-    """What an act is known by; PostgreSQL computes the same (`act_digest`). Every field has its length before it."""
-    parts = (
-        pack(">qi", act.id, act.tenant), encode_field(act.path_digest.encode()),
-        pack(">iii", act.version, act.attempt, act.fence), pack(">q", act.at),
-        *map(encode_text, (act.actor, act.reason, act.cause, act.payload)),
-        pack(">i", act.available),
-        *map(encode_number, (act.worker, act.ttl, act.beat, act.until)),
-        *(encode_array(ids, INT8) for ids in (act.units, act.before, act.leases)),
-        *(encode_array(texts, TEXT) for texts in (act.secrets, act.details)),
-    )  # fmt: skip
+    """What an act is known by; PostgreSQL computes the same (`act_digest`).
+
+    Every field that may be missing has a mark and its length before it. A list is as PostgreSQL sends an array of its
+    type: a head, then each element with its length.
+    """
+    digest = act.path_digest.encode()
+    parts = [
+        pack(">qi", act.id, act.tenant), b"\1", pack(">i", len(digest)), digest,
+        pack(">iiiq", act.version, act.attempt, act.fence, act.at),
+    ]  # fmt: skip
+    for text in (act.actor, act.reason, act.cause, act.payload):
+        if text is None:
+            parts.append(b"\0")
+        else:
+            value = text.encode()
+            parts += (b"\1", pack(">i", len(value)), value)
+    parts.append(pack(">i", act.available))
+    for number in (act.worker, act.ttl, act.beat, act.until):
+        parts.append(b"\0" if number is None else pack(">ciq", b"\1", 8, number))
+    lists = ((act.units, INT8), (act.before, INT8), (act.leases, INT8), (act.secrets, TEXT), (act.details, TEXT))
+    for values, kind in lists:
+        if values is None:
+            parts.append(b"\0")
+            continue
+        elements = [pack(">iiIii", 1, int(None in values), kind, len(values), 1)]
+        for element in values:
+            if element is None:
+                elements.append(NO_ELEMENT)
+            elif isinstance(element, int):
+                elements.append(pack(">iq", 8, element))
+            else:
+                value = element.encode()
+                elements += (pack(">i", len(value)), value)
+        array = b"".join(elements)
+        parts += (b"\1", pack(">i", len(array)), array)
     return sha256(b"".join(parts)).hexdigest()
-
-
-def encode_field(value: bytes | None) -> bytes:
-    """Encodes a field of a digest, with its length in front."""
-    return b"\0" if value is None else b"\1" + pack(">i", len(value)) + value
-
-
-def encode_text(value: str | None) -> bytes:
-    """Encodes a text for a digest."""
-    return encode_field(None if value is None else value.encode())
-
-
-def encode_number(value: int | None) -> bytes:
-    """Encodes a number for a digest."""
-    return encode_field(None if value is None else pack(">q", value))
-
-
-def encode_array(values: Sequence[int | str | None] | None, kind: int) -> bytes:
-    """A list as PostgreSQL sends an array of that type, with its length before it."""
-    if values is None:
-        return encode_field(None)
-    head = pack(">iiIii", 1, int(None in values), kind, len(values), 1)
-    return encode_field(head + b"".join(map(encode_element, values)))
-
-
-def encode_element(value: int | str | None) -> bytes:
-    """Encodes an element of a list for a digest."""
-    if value is None:
-        return pack(">i", -1)
-    if isinstance(value, int):
-        return pack(">iq", 8, value)
-    text = value.encode()
-    return pack(">i", len(text)) + text
 
 
 def read_unflushed_events(tx: "UnitOfWork", unit: int) -> Iterator[Event]:

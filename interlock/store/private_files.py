@@ -2,6 +2,7 @@
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from interlock.store.connection import Unreachable
@@ -35,23 +36,21 @@ class FileIdentity:
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)  # the working directory may change; a link is followed anew
-        self.opened = self.look()
-
-    def look(self) -> tuple[int, int] | None:
-        try:
-            status = os.stat(self.path)  # once for each transaction: a Path costs more than the call
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
+        self.opened: os.stat_result | None = None
+        with suppress(OSError):  # it is not there: then it cannot be used either
+            self.opened = os.stat(self.path)
 
     def check(self) -> None:
-        """The path still leads to the file that was opened.
+        """The path still leads to the file that was opened. It is looked at once for each transaction.
 
         Raises:
             Unreachable: the file was moved, replaced or deleted.
         """
-        now = self.look()
-        if now != self.opened:
+        try:
+            now = os.stat(self.path)  # a Path costs more than the call
+        except OSError:
+            now = None
+        if now is None or self.opened is None or not os.path.samestat(now, self.opened):
             happened = "is not there any more" if now is None else "was replaced by another file"
             raise Unreachable(
                 f"the database file '{self.path}' {happened} since this program opened it; nothing was changed: "

@@ -256,7 +256,7 @@ class UnitOfWork:
         """Returns what a query finds; if it was prefetched, without asking the database again."""
         rows = self.prefetched.pop(bound, None) if self.prefetched else None
         if rows is None:
-            rows = self.connection.rows(bound.query.sql, bound.params(self.now))
+            rows = self.connection.rows(bound.query.sql, {**dict(bound.values), "now": self.now})
         make = bound.query.make
         return [make(*row) for row in rows]
 

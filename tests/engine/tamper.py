@@ -9,9 +9,8 @@ from interlock.store.acts import digest_act
 from interlock.store.postgres import PostgresConnection
 from interlock.store.queries.snapshots import read_rows, read_tenant_ids, select_acts
 from interlock.store.seals import DIGESTS, SEALED_MOST, START, roll
-from interlock.store.sqlite.connection import encode_list
 from tests.store.databases import Connection, swap
-from tests.store.raw_acts import LISTS, as_array
+from tests.store.raw_acts import LISTS, as_array, encode_list
 
 
 @contextmanager

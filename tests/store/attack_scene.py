@@ -33,9 +33,8 @@ from interlock.plugins import make_engine
 from interlock.store import migrate
 from interlock.store.acts import digest_act
 from interlock.store.queries.snapshots import read_rows
-from interlock.store.sqlite.connection import make_unborn
 from tests.store.databases import Connection, declare
-from tests.store.raw_acts import forced_path, newborn, path_of
+from tests.store.raw_acts import forced_path, make_unborn, newborn, path_of
 
 TABLES = (
     "unit",

@@ -20,7 +20,7 @@ from interlock.store import migrate
 from interlock.store.acts import digest_act
 from interlock.store.postgres import PostgresConnection
 from interlock.store.sqlite import SqliteConnection
-from interlock.store.sqlite.connection import encode_list, make_unborn
+from interlock.store.sqlite.connection import UNBORN
 from tests.store.databases import Connection, insert, swap
 
 LIFECYCLES = shipped()
@@ -143,6 +143,16 @@ def hire(database: Connection, tenant: int) -> None:
 def next_act(database: Connection) -> int:
     given = {"number": next(NUMBERS)} if database.many_writers else {}
     return int(database.rows(NEXT[database.name], given)[0][0])
+
+
+def encode_list(value: Any) -> Any:
+    """SQLite keeps lists as JSON."""
+    return msgspec.json.encode(value).decode() if isinstance(value, list) else value
+
+
+def make_unborn(unit: Unit) -> Unit:
+    """A row that no act has made anything of yet."""
+    return msgspec.structs.replace(unit, **UNBORN)
 
 
 def insert_act(database: Connection, row: dict[str, Any], verb: str = "INSERT") -> None:

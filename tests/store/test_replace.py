@@ -11,9 +11,19 @@ from typing import Any
 import pytest
 
 from interlock.store.sqlite import SqliteConnection
-from interlock.store.sqlite.connection import make_unborn
 from tests.store.databases import fresh, insert
-from tests.store.raw_acts import archive, as_columns, bear, finish, forced_path, move, newborn, path_of, write_body
+from tests.store.raw_acts import (
+    archive,
+    as_columns,
+    bear,
+    finish,
+    forced_path,
+    make_unborn,
+    move,
+    newborn,
+    path_of,
+    write_body,
+)  # fmt: skip
 
 TOLD = [f'{{"error": "{word}"}}' for word in ("one", "two", "three")]
 CONFLICTS = ("REPLACE", "IGNORE", "FAIL", "ROLLBACK")

@@ -28,7 +28,7 @@ from interlock.store.flush import WRITTEN
 from interlock.store.lanes import NUMBERS
 from interlock.store.queries.snapshots import read_rows
 from interlock.store.sqlite import SqliteConnection, wakeups
-from interlock.store.sqlite.bulk import SIZES, build_inserts, build_updates, update_text
+from interlock.store.sqlite.bulk import SIZES, build_statements, insert_text, update_text
 from tests.store.databases import fresh
 from tests.store.raw_acts import move
 
@@ -70,13 +70,15 @@ def test_rows_are_written_as_they_are_and_in_their_order(database: SqliteConnect
 
 def test_however_many_rows_there_are_few_texts_write_them() -> None:
     rows = [(number, 1, None) for number in range(3_000)]
-    texts = {sql for count in range(1, 3_000, 7) for sql, _ in build_inserts("t", ("a", "b", "c"), rows[:count])}
+    names, counts = ("a", "b", "c"), range(1, 3_000, 7)
+    texts = {sql for count in counts for sql, _ in build_statements(insert_text, "t", names, rows[:count], 0)}
     assert len(texts) == len(SIZES)
     assert all("?, ?" in sql and sql.count("(?)") in SIZES for sql in texts if "VALUES (?, ?, ?)" not in sql)
 
 
 def test_what_rows_share_is_given_once() -> None:
-    ((sql, given),) = build_updates("t", ("a", "b", "id"), [("x", number % 2, number) for number in range(4)])
+    rows = [("x", number % 2, number) for number in range(4)]
+    ((sql, given),) = build_statements(update_text, "t", ("a", "b", "id"), rows, 2)
     assert sql.startswith("UPDATE t SET a = ?, b = given.column1 FROM")
     assert given == ["x", 0, 0, 1, 1, 0, 2, 1, 3]
 

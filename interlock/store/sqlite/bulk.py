@@ -11,20 +11,14 @@ Names = tuple[str, ...]
 Places = tuple[int, ...]
 
 
-def build_inserts(table: str, names: Names, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
-    """Statements and their parameters, after which the table has these rows too, in this order."""
-    return build_statements(insert_text, table, names, rows, 0)
-
-
-def build_updates(table: str, names: Names, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
-    """The same, after which the columns have these values in the rows that the last column names."""
-    return build_statements(update_text, table, names, rows, len(names) - 1)
-
-
 def build_statements(
     text: Callable[[str, Names, Places, int], str], table: str, names: Names, rows: Iterable[tuple[Any, ...]], key: int
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Builds statements for these rows, in the sizes that are prepared."""
+    """Statements and their parameters, after which a table has these rows (`insert_text`), in this order.
+
+    Or after which its columns have these values in the rows that the last of them names (`update_text`). `key` is the
+    place of a column in which rows differ.
+    """
     columns, start = list(zip(*rows, strict=True)), 0
     while left := len(columns[key]) - start:
         size = next(size for size in SIZES if size <= left)

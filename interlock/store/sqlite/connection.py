@@ -20,7 +20,7 @@ from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Opened
 from interlock.store.observer import Observers, wrap_connection
 from interlock.store.private_files import FileIdentity
 from interlock.store.query import BoundQuery
-from interlock.store.sqlite.bulk import build_inserts, build_updates
+from interlock.store.sqlite.bulk import build_statements, insert_text, update_text
 from interlock.store.sqlite.driver import MEMORY, open_raw, translate_error, translate_errors, translate_sql, wall_clock
 
 STEPS = 10_000  # of SQLite's machine, well under a millisecond, between two looks at the clock
@@ -29,18 +29,14 @@ INSERT_ACT = (
 )
 
 
-def encode_list(value: Any) -> Any:
-    """Lists are kept as JSON."""
-    return msgspec.json.encode(value).decode() if isinstance(value, list) else value
-
-
-def make_unborn(unit: Unit) -> Unit:
-    """A row that no act has made anything of yet."""
-    return msgspec.structs.replace(
-        unit, state="", category="", outcome=None, version=0, act=0, born=0, changed_at=0, started_at=None, attempt=1,
-        fence=0, available_at=None, lease=None, lease_id=None, holder=None, lease_until=None, rests_in=None,
-        dead_at=None,
-    )  # fmt: skip
+ENCODE = msgspec.json.Encoder().encode
+DRIVER_ERRORS = (sqlite3.Error, OverflowError, UnicodeError)
+# What a row says that no act has made anything of yet.
+UNBORN: dict[str, Any] = {
+    "state": "", "category": "", "outcome": None, "version": 0, "act": 0, "born": 0, "changed_at": 0,
+    "started_at": None, "attempt": 1, "fence": 0, "available_at": None, "lease": None, "lease_id": None,
+    "holder": None, "lease_until": None, "rests_in": None, "dead_at": None,
+}  # fmt: skip
 
 
 class SqliteConnection:
@@ -90,17 +86,20 @@ class SqliteConnection:
             params = {**params, "ids": msgspec.json.encode(params["ids"]).decode()}
         if self.file and sql.startswith("BEGIN"):
             self.file.check()
-        with translate_errors():
+        try:
             return self.raw.execute(sql, params).fetchall()
+        except DRIVER_ERRORS as error:
+            raise translate_error(error) from error
 
     def insert(self, rows: Sequence[Row]) -> None:
         kind = type(rows[0])
         names = columns(kind)
-        with translate_errors():
-            for statement in build_inserts(
-                kind.table, names, (msgspec.structs.astuple(row)[: len(names)] for row in rows)
-            ):
+        values = (msgspec.structs.astuple(row)[: len(names)] for row in rows)
+        try:
+            for statement in build_statements(insert_text, kind.table, names, values, 0):
                 self.raw.execute(*statement)
+        except DRIVER_ERRORS as error:
+            raise translate_error(error) from error
 
     def act_id(self, number: int) -> int:
         """Acts are counted; nobody else counts them while this transaction is open."""
@@ -111,17 +110,25 @@ class SqliteConnection:
     def write_acts(self, acts: Sequence[Act], born: Sequence[Unit]) -> None:
         """A unit is nothing until an act bears it, so it comes before its act."""
         if born:
-            self.insert([make_unborn(unit) for unit in born])
-        with translate_errors():
+            self.insert([msgspec.structs.replace(unit, **UNBORN) for unit in born])
+        try:
             for act in acts:
                 act.digest = digest_act(act)
-                self.raw.execute(INSERT_ACT, [encode_list(value) for value in msgspec.structs.astuple(act)])
+                values = msgspec.structs.astuple(act)
+                self.raw.execute(
+                    INSERT_ACT, [ENCODE(value).decode() if type(value) is list else value for value in values]
+                )
+        except DRIVER_ERRORS as error:
+            raise translate_error(error) from error
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         names = (*columns, key)
-        with translate_errors():
-            for statement in build_updates(type(rows[0]).table, names, map(attrgetter(*names), rows)):
+        values = map(attrgetter(*names), rows)
+        try:
+            for statement in build_statements(update_text, type(rows[0]).table, names, values, len(columns)):
                 self.raw.execute(*statement)
+        except DRIVER_ERRORS as error:
+            raise translate_error(error) from error
 
     def pipeline(self) -> AbstractContextManager[None]:
         """There is no round trip to save."""
@@ -155,13 +162,9 @@ class SqliteConnection:
         """A transaction is open, and nobody else can write."""
         self.rows("BEGIN IMMEDIATE")
         self.data_version = self.rows("PRAGMA data_version")[0][0]
-        self.mark = self.state()
-        now = self.now()
-        return Opened(now, self.fetch_together(ahead, now))
-
-    def state(self) -> str:
-        """Changes when anybody writes. The version is that of the beginning: after a commit others may write."""
-        return f"{self.data_version} {self.raw.total_changes}"
+        self.mark = f"{self.data_version} {self.raw.total_changes}"  # another one when anybody has written
+        now = self.clock()
+        return Opened(now, self.fetch_together(ahead, now) if ahead else [])
 
     def commit(self) -> None:
         """The transaction is on disk. One that could not be written is undone; raises LostCommit if nobody knows."""
@@ -172,7 +175,7 @@ class SqliteConnection:
                 raise LostCommit(str(error)) from error
             self.rollback()
             raise translate_error(error) from error
-        self.mark = self.state()
+        self.mark = f"{self.data_version} {self.raw.total_changes}"  # of the beginning: others may write behind it
 
     def rollback(self) -> None:
         if self.limited:
