@@ -8,7 +8,7 @@ How a command becomes a transaction
     answer_group            every command of the group gets its answer, or an error
       run_with_retries      the database is busy or away: the group is run again, up to a fixed number of times
         run_once            one transaction: open_tx, run_command for each, then finish_tx
-          run_command       idempotency, then the verb; a refusal that changed nothing is the command's answer
+          run_command       the verb, or the answer that is kept; a refusal that changed nothing is the command's answer
           finish_tx         reactions, which write everything; COMMIT; wake-ups
       run_excluding         a claim or a tick that failed runs again without the units that make it fail (`exclude.py`)
 
@@ -34,7 +34,7 @@ from typing import Any, TypeVar
 from interlock.core.exclude import run_excluding
 from interlock.core.failures import TRIES, Spoilt, explain, log_bug, log_trouble
 from interlock.core.fast_path import PlainReports, declare_report, look_ahead
-from interlock.core.fast_submit import write_alike_units
+from interlock.core.fast_submit import UnwrittenBirths, write_alike_units
 from interlock.core.group_reads import Prefetches, declare_reads, load_for_group
 from interlock.core.idempotency import Nothing, find_kept_answer, keep_answer
 from interlock.core.pending import PendingCommand, Result, answer_all, fail_unanswered, take_group
@@ -50,11 +50,13 @@ from interlock.store.held_cache import HeldCache
 from interlock.store.hooks import NONE, Hooks
 from interlock.store.ids import Ids, OutOfIds
 from interlock.store.observer import Observers, notify, time_call
+from interlock.store.query import BoundQuery
 from interlock.store.unit_of_work import Picks, UnitOfWork, open_unit_of_work
 
 A = TypeVar("A")
 Verbs = Mapping[type[Command[Any]], Callable[[UnitOfWork, Any], Any]]
 IDS_PER_ROW = 3  # a unit, its first attempt and their lane
+READ_LATER = (Start, Finish)  # commands that the fast path reads for, in its own way
 PLAIN = (Submit, Claim, Start, Finish, Tick)  # commands that may write nothing but moves of plain units
 
 
@@ -83,7 +85,7 @@ class Committer:
 
     def step(self) -> int:
         """Runs and answers what waits, at most a group. Returns how many commands that were."""
-        group = take_group(self.queue)
+        group = take_group(self.queue) if self.queue else []
         wanted = [pending for pending in group if pending.future.set_running_or_notify_cancel()]
         try:
             if wanted:
@@ -143,8 +145,9 @@ class Committer:
         tx = self.open_tx(commands)
         self.chosen = tx.state(Picks).picked
         try:
-            if len(commands) > 1:
-                load_for_group(tx, commands)
+            others = commands if not tx.fast_path else [each for each in commands if not isinstance(each, READ_LATER)]
+            if len(others) > 1:
+                load_for_group(tx, others)
             results = [self.run_command(tx, command) for command in commands]
         except BaseException:
             self.connection.rollback()
@@ -162,8 +165,10 @@ class Committer:
         for last in (False, True):
             try:
                 self.ids.reserve(ids)
-                ahead = declare_reads(self.prefetches, self.connection, self.cache, commands)
-                ahead += declare_report(self.connection, commands, reports)
+                ahead: list[BoundQuery[Any]] = []
+                if self.connection.many_writers:  # a round trip can be saved by it
+                    ahead = declare_reads(self.prefetches, self.cache, commands)
+                    ahead += declare_report(commands, reports)
                 tx = open_unit_of_work(
                     self.connection, self.lifecycles, self.ids, tenants, self.hooks, cache=self.cache,
                     ahead=[] if self.lent or last else ahead,
@@ -184,11 +189,13 @@ class Committer:
         """Runs one command. A refusal that changed nothing is its answer."""
         tx.tenant = command.tenant
         before = tx.changes.count
-        if not isinstance(command, Submit):
+        if not isinstance(command, Submit) and UnwrittenBirths in tx.states:
             write_alike_units(tx)
         try:
-            run = partial(self.run_verb, tx, command)
-            return time_call(self.observers, "on_command", command, call=run) if self.observers else run(), None
+            verb = self.verbs[type(command)] if command.idempotency_key is None else self.run_by_key
+            if self.observers:
+                return time_call(self.observers, "on_command", command, call=partial(verb, tx, command)), None
+            return verb(tx, command), None
         except StoreError:
             raise
         except InterlockError as refusal:
@@ -196,10 +203,8 @@ class Committer:
                 raise Spoilt from refusal
             return None, refusal
 
-    def run_verb(self, tx: UnitOfWork, command: Command[Any]) -> Any:
-        """The answer of a command; under an idempotency key that is known, the answer that it got the first time."""
-        if command.idempotency_key is None:
-            return self.verbs[type(command)](tx, command)
+    def run_by_key(self, tx: UnitOfWork, command: Command[Any]) -> Any:
+        """The answer of a command under an idempotency key; if that is known, the answer that it got the first time."""
         answer = find_kept_answer(tx, command)
         if answer is Nothing:
             answer = self.verbs[type(command)](tx, command)
@@ -209,7 +214,8 @@ class Committer:
     def finish_tx(self, tx: UnitOfWork) -> None:
         """Runs what follows from the commands, commits, and wakes whoever waits for what they did."""
         try:
-            write_alike_units(tx)
+            if UnwrittenBirths in tx.states:
+                write_alike_units(tx)
             run_reactions(tx)
             if self.lent:
                 self.wakeups.send_with_commit(tx)
@@ -237,7 +243,8 @@ class Committer:
             raise
         else:
             self.cache.facts_mark = self.connection.mark if tx.keeps_facts and not tx.changes.flushed else ""
-            tx.after_commit()
+            if self.cache.held and (tx.rows.units or self.cache.held.units):
+                tx.after_commit()
 
     def reconnect(self) -> None:
         self.connection.reconnect()

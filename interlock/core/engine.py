@@ -29,6 +29,7 @@ from interlock.core import (
 )
 from interlock.core.committer import Committer
 from interlock.core.group_reads import Prefetches, merge_prefetches, record_reads
+from interlock.core.pending import PendingCommand
 from interlock.core.plugin import EMPTY, Registry
 from interlock.core.readers import Readers, answer
 from interlock.core.wakeups import Subscription, WakeupHub
@@ -167,18 +168,15 @@ class Engine:
         for connection in (*self.sessions, self.reader, *(self.readers.sessions if self.readers else ())):
             connection.observe(self.observers)
 
-    def place_of(self, command: Command[Any]) -> int:
-        """Which committer runs it: so no finish waits for submits, nor for claims, nor any of them for ticks."""
-        return command.committer.place if len(self.committers) > 1 else 0
-
     def committer_for(self, command: Command[Any]) -> Committer:
-        return self.committers[self.place_of(command)]
+        """Which committer runs it: so no finish waits for submits, nor for claims, nor any of them for ticks."""
+        return self.committers[command.committer.place if len(self.committers) > 1 else 0]
 
     def send(self, command: Command[A]) -> A:
         """The command is carried out whole and its answer given, or nothing has changed and the reason is raised."""
-        refuse_fork(self.process)
         if self.threads:
-            return self.put(command).result()
+            return self.put_all([command])[0].result()  # type: ignore[no-any-return]
+        refuse_fork(self.process)
         committer = self.committer_for(command)
         future = committer.put(command)
         committer.step()
@@ -189,18 +187,19 @@ class Engine:
         return self.put_all([command])[0]
 
     def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
-        """The same for several, which one committer gets together and in order."""
-        assert self.threads, "Engine.open starts them"
-        refuse_fork(self.process)
-        return self.thread_for(commands[0]).put_all(commands)
+        """The same for several, which one committer gets together and in order.
 
-    def thread_for(self, command: Command[Any]) -> "CommitterThread":
-        """The thread of its committer, or the one beside it if the command is large and less is waiting there."""
-        first, beside = self.threads[self.place_of(command)], command.committer.beside
-        if beside is None or beside >= len(self.threads) or not first.load or command.count_rows() < LARGE:
-            return first
-        other = self.threads[beside]
-        return other if other.load < first.load else first
+        A large command goes to the thread beside that of its committer if less is waiting there.
+        """
+        assert self.threads, "Engine.open starts them"
+        if os.getpid() != self.process:
+            refuse_fork(self.process)
+        first, route = commands[0], commands[0].committer
+        thread = self.threads[route.place if len(self.threads) > 1 else 0]
+        beside = None if route.beside is None or route.beside >= len(self.threads) else self.threads[route.beside]
+        if beside and thread.load > beside.load and first.count_rows() >= LARGE:
+            thread = beside
+        return thread.put_all(commands)
 
     def send_within(self, connection: Connection, command: Command[A]) -> A:
         """The command is carried out in a transaction that others commit; a refusal leaves it as it was.
@@ -313,9 +312,10 @@ class CommitterThread:
         with self.changed:
             if self.ending:
                 raise Unavailable("this engine is closed; open another one")
-            futures = [self.committer.put(command) for command in commands]
+            pending = [PendingCommand(command) for command in commands]
+            self.committer.queue.extend(pending)
             self.changed.notify()
-        return futures
+        return [each.future for each in pending]
 
     def run(self) -> None:
         while True:

@@ -58,7 +58,6 @@ from interlock.kernel.paths import ACTIVATE, BORN, START, Path, Step
 from interlock.kernel.rows import Act, Body, Unit, WorkerRow
 from interlock.store.acts import NOTHING, UNITS_MAX, digest_result
 from interlock.store.commit_proof import choose_proof
-from interlock.store.connection import Connection
 from interlock.store.flush import renew_leases
 from interlock.store.hooks import GrantKind, MoveKind
 from interlock.store.lanes import Served
@@ -337,11 +336,11 @@ def look_ahead(commands: Sequence[Command[Any]]) -> dict[int, PlainReport]:
 
 
 def declare_report(
-    connection: Connection, commands: Sequence[Command[Any]], reports: Mapping[int, PlainReport]
-) -> list[BoundQuery[Any]]:
+    commands: Sequence[Command[Any]], reports: Mapping[int, PlainReport]
+) -> list[BoundQuery[Any]]:  # fmt: skip
     """What the fast path asks first for a group that begins with a report: it is sent with BEGIN."""
     report = reports.get(id(commands[0]))
-    if report is None or not connection.many_writers:
+    if report is None:
         return []
     tenant = commands[0].tenant
     groups = [bind_held_groups(sorted(report.outcomes), tenant)] if report.outcomes else []
@@ -566,7 +565,7 @@ def write_acts(tx: UnitOfWork, acts: Sequence[Act]) -> None:
         tx.connection.write_acts(acts, ())
     units = [unit for act in acts for unit in act.units]
     tx.prefetched.clear()
-    if tx.cache.held:
+    if tx.cache.held and tx.cache.held.units:
         tx.cache.held.forget(units)
     tx.changes.count += 1
     tx.changes.written.update(units)

@@ -101,8 +101,6 @@ def add_alike_units(tx: UnitOfWork, stamp: Stamp, born: Mapping[int, Alike]) -> 
 
 def write_alike_units(tx: UnitOfWork) -> None:
     """Writes the units that submits have brought: before anybody reads them, and before the end."""
-    if UnwrittenBirths not in tx.states:
-        return
     unwritten = tx.state(UnwrittenBirths)
     by_stamp, unwritten.by_stamp = unwritten.by_stamp, {}
     if not by_stamp:

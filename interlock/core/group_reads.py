@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from interlock.kernel.commands import RECORDED_ONCE, Command, Finish, Record, Start
+from interlock.kernel.commands import RECORDED_ONCE, Command, Record
 from interlock.store.cache import EngineCache
-from interlock.store.connection import Connection
 from interlock.store.prefetch import Queries, declare_held, declare_notes
 from interlock.store.queries.for_verbs import load_notes
 from interlock.store.query import BoundQuery
@@ -32,12 +31,10 @@ def declare_both(first: Declare, second: Declare, cache: EngineCache, commands: 
     return [*first(cache, commands), *second(cache, commands)]
 
 
-def declare_reads(
-    reads: Prefetches, connection: Connection, cache: EngineCache, commands: Sequence[Command[Any]]
-) -> list[BoundQuery[Any]]:
-    """The queries that commands like the first declare ahead, where a round trip can be saved by it."""
+def declare_reads(reads: Prefetches, cache: EngineCache, commands: Sequence[Command[Any]]) -> list[BoundQuery[Any]]:
+    """The queries that commands like the first declare ahead."""
     kind = type(commands[0])
-    if kind not in reads or not connection.many_writers:
+    if kind not in reads:
         return []
     if kind is Record and any(type(command) is not kind for command in commands):
         return []  # what others in the group name is read with what these do
@@ -64,11 +61,7 @@ def find_recorded(commands: Sequence[Command[Any]]) -> dict[tuple[str, str], set
 
 
 def load_for_group(tx: UnitOfWork, commands: Sequence[Command[Any]]) -> None:
-    """Loads what the commands of a group will ask of the database, of all of them at once.
-
-    Starts and ends are left to the fast path, which reads what they name in its own way.
-    """
-    left = (Start, Finish) if tx.fast_path else ()
-    tx.load_units({unit for command in commands if not isinstance(command, left) for unit in command.held_units()})
+    """Loads what the commands of a group will ask of the database, of all of them at once."""
+    tx.load_units({unit for command in commands for unit in command.held_units()})
     for (kind, name), units in find_recorded(commands).items():
         load_notes(tx, kind, name, units)

@@ -17,20 +17,23 @@ Result = tuple[Any, InterlockError | None]  # what a command is answered with: a
 class PendingCommand:
     """A command that was sent and not answered yet; `future` gets its answer."""
 
-    __slots__ = ("command", "future", "rows")
+    __slots__ = ("command", "future")
 
     def __init__(self, command: Command[Any]) -> None:
-        self.command, self.rows = command, command.count_rows()
+        self.command = command
         self.future: Future[Any] = Future()
 
 
 def take_group(queue: deque[PendingCommand]) -> list[PendingCommand]:
     """Takes commands in the order in which they came, as many as may share a transaction."""
-    group: list[PendingCommand] = []
-    rows = 0
+    group = [queue.popleft()]
+    if not queue:
+        return group
+    rows = first = group[0].command.count_rows()
     while queue and len(group) < GROUP_MAX:
-        rows += queue[0].rows
-        if group and (rows > ROWS_MAX or max(group[0].rows, queue[0].rows) > ALONE):
+        more = queue[0].command.count_rows()
+        rows += more
+        if rows > ROWS_MAX or max(first, more) > ALONE:
             break
         group.append(queue.popleft())
     return group

@@ -35,6 +35,7 @@ class Command(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     public: ClassVar[bool] = False  # whether it can be asked over HTTP, or only beside the database
     other_scope: ClassVar[str] = ""  # that a key needs instead, for some of them
     takes_key: ClassVar[bool] = True  # under an idempotency key; the verbs of a worker are told apart by their leases
+    counted: ClassVar[str] = ""  # the field that says how many rows it reads or makes; without it, it is one
     makes_rows: ClassVar[bool] = True  # whether it may need ids of its own for what it makes
 
     tenant: int = 1
@@ -55,8 +56,9 @@ class Command(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
         return f"{self.actor} (vouched for by {self.vouched_by})" if self.vouched_by else self.actor
 
     def count_rows(self) -> int:
-        """Returns about how many rows the command reads or makes."""
-        return 1
+        """Returns about how many rows the command reads or makes: `counted` names a number, or a list of them."""
+        counted = getattr(self, self.counted) if self.counted else 1
+        return counted if isinstance(counted, int) else len(counted)
 
     def held_units(self) -> Sequence[int]:
         """Returns the units that the sender holds leases on and speaks for."""

@@ -129,6 +129,7 @@ class Claim(Command[list[LeaseGrant]], frozen=True, kw_only=True):
     The nonce is the worker's own secret, of at least 16 random bytes: nobody who does not know it can make its leases.
     """
 
+    counted = "limit"
     committer = Route.CLAIM
     scope = "worker"
     public = True
@@ -141,21 +142,16 @@ class Claim(Command[list[LeaseGrant]], frozen=True, kw_only=True):
     limit: int = 1
     queues: tuple[str, ...] = ("default",)
 
-    def count_rows(self) -> int:
-        return self.limit
-
 
 class LeaseCommand(Command[list[LeaseStatus]], frozen=True, kw_only=True):
     """Base of what a holder says of the units that it holds: it is answered for each of them."""
 
+    counted = "held"
     committer = Route.HOLDER
     scope = "worker"
     public = True
 
     held: tuple[LeaseRef, ...]
-
-    def count_rows(self) -> int:
-        return len(self.held)
 
     def held_units(self) -> Sequence[int]:
         return [lease.unit for lease in self.held]
@@ -193,15 +189,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Finish(Command[list[LeaseStatus]], frozen=True, kw_only=True):
     """Reports how units ended."""
 
+    counted = "outcomes"
     committer = Route.HOLDER
     scope = "worker"
     public = True
     takes_key = False
 
     outcomes: tuple[Outcome, ...]
-
-    def count_rows(self) -> int:
-        return len(self.outcomes)
 
     def held_units(self) -> Sequence[int]:
         return [outcome.held.unit for outcome in self.outcomes]
@@ -266,6 +260,7 @@ class AppendLog(Command[list[EvidenceStatus]], frozen=True, kw_only=True):
     What comes within five minutes after a lease was revoked or has expired is taken too, and marked as late.
     """
 
+    counted = "entries"
     committer = Route.HOLDER
     scope = "worker"
     public = True
@@ -273,9 +268,6 @@ class AppendLog(Command[list[EvidenceStatus]], frozen=True, kw_only=True):
     makes_rows = False
 
     entries: tuple[LogEntry, ...]
-
-    def count_rows(self) -> int:
-        return len(self.entries)
 
     def held_units(self) -> Sequence[int]:
         return [entry.held.unit for entry in self.entries]

@@ -166,14 +166,12 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
 class Submit(Command[list[Submitted]], frozen=True, kw_only=True):
     """Make units; under a key that is taken, answer the unit that has it."""
 
+    counted = "work"
     committer = Route.SUBMIT
     scope = "submit"
     public = True
 
     work: tuple[Work, ...]
-
-    def count_rows(self) -> int:
-        return len(self.work)
 
 
 UNSAID = ',"keep_us":null,"explicit":[],"options":null}'  # the end of most work

@@ -10,6 +10,7 @@ from interlock.kernel.commands.submit import Submitted, Work
 class AddTasks(Command[list[Submitted]], frozen=True, kw_only=True):
     """Adds tasks to the workstream of a task, each under a name of its own; adding them again adds none."""
 
+    counted = "work"
     committer = Route.HOLDER
     scope = "worker"
     public = True
@@ -17,9 +18,6 @@ class AddTasks(Command[list[Submitted]], frozen=True, kw_only=True):
 
     lease: LeaseRef  # of the task that adds them
     work: tuple[Work, ...]
-
-    def count_rows(self) -> int:
-        return len(self.work)
 
     def held_units(self) -> Sequence[int]:
         return [self.lease.unit]
