@@ -385,8 +385,8 @@ def start_plain(tx: UnitOfWork, report: PlainReport) -> None:
     if acts:
         write_acts(tx, acts)
         clocked = [unit for unit in begun if unit.deadline_at is not None]
-        for unit in clocked:
-            tx.cache.note_clock(tx.tenant, unit.deadline_at or tx.now)
+        for each in clocked:
+            tx.cache.note_clock(tx.tenant, each.deadline_at or tx.now)
         with tx.connection.pipeline():
             if clocked:
                 tx.connection.update(clocked, ("wake_at", "deadline_at"), "id")

@@ -193,7 +193,8 @@ def settle_worker(tx: UnitOfWork, changes: WorkerChanges, holder: int) -> bool:
     acts = [make_act(tx, move.path, stamp, place, [holder], [place.act], fence=place.fence)] if move.path else []
     clock = None if move.within_us is None else tx.now + move.within_us
     with tx.connection.pipeline():
-        tx.connection.write_acts(acts, ())
+        if acts:
+            tx.connection.write_acts(acts, ())
         if (mark or acts) and clock != place.deadline_at:
             unit = Unit(id=holder, tenant=tx.tenant, lane=0, lifecycle=LIFECYCLE, wake_at=clock, deadline_at=clock)
             tx.connection.update([unit], ("wake_at", "deadline_at"), "id")
