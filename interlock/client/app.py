@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from interlock.client.agents import Agent, AgentRun, define_agent
 from interlock.client.async_pairs import AsyncBridge, Call, Sender, verb
 from interlock.client.backend import Backend, find_tenant, is_far, open_far, open_here, parse_address
-from interlock.client.blobs import has_large_value, pack, pack_apart
+from interlock.client.blobs import has_large_value, pack, pack_apart, pack_values
 from interlock.client.budgets import RunBudget
 from interlock.client.caller_transaction import CallerTransaction
 from interlock.client.ci_runs import CiRun
@@ -318,7 +318,9 @@ class App:
         Raises:
             InterlockError: the command was refused, and nothing has changed.
         """
-        return self.engine.send(pack(self, command))
+        if has_large_value(command):
+            command = pack_values(self, command)
+        return self.engine.send(command)
 
     async def asend(self, command: Command[A]) -> A:
         """Does the same as `send`, and lets others run meanwhile."""
@@ -336,7 +338,9 @@ class App:
 
     def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
         """Starts commands, which are carried out in this order and if possible in one transaction."""
-        return self.engine.put_all([pack(self, command) for command in commands])
+        large = any(map(has_large_value, commands))
+        packed = [pack(self, command) for command in commands] if large else commands
+        return self.engine.put_all(packed)
 
     def read(self, view: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Returns what a view says of this app's tenant; it changes nothing."""

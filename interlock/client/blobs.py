@@ -64,11 +64,11 @@ def keep_value(app: "App", tenant: int, text: str, *, worker: bool) -> str:
 
 def has_large_value(command: Command[Any]) -> bool:
     """Whether a command has an input, a result or a recorded value that is kept as a blob."""
-    if isinstance(command, Submit):
-        return any(is_large(work.input) for work in command.work)
+    if isinstance(command, Submit):  # a character has at most four bytes, so most commands hold none by their lengths
+        return any(len(work.input) > LARGE // 4 and is_large(work.input) for work in command.work)
     if isinstance(command, Record):
         return command.kind in RECORDED_VALUES and is_large(command.payload)
-    if isinstance(command, Finish):  # a character has at most four bytes, so most batches hold none by their lengths
+    if isinstance(command, Finish):
         longest = max(map(len, map(RESULT, command.outcomes)), default=0)
         return longest > LARGE // 4 and any(is_large(outcome.result) for outcome in command.outcomes)
     return False

@@ -371,7 +371,7 @@ class Task(Generic[P, R]):
             InterlockError: an argument or an option is wrong; the text names it.
         """
         options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
-        sender = self.app.sender(options.pop("tx", None))
+        sender = self.app.sender(options.pop("tx", None)) if options else self.app
         return Call(sender, self.make_submit([(args, kwargs)], options), lambda made: self.make_job(made[0]))
 
     @verb
@@ -392,7 +392,8 @@ class Task(Generic[P, R]):
         if options:
             check_options(options)
             work = self.make_work("null", options)
-        work = inherit(self.app, work)
+        if RUNNING.get() is not None:
+            work = inherit(self.app, work)
         inputs = [self.arguments.encode(args, kwargs) for args, kwargs in calls]
         return Submit(tenant=self.app.tenant, work=tuple(msgspec.structs.replace(work, input=text) for text in inputs))
 

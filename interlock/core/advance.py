@@ -45,7 +45,7 @@ from interlock.store.acts import NOTHING, WITHHELD, LeaseTerms, RecordedMove, co
 from interlock.store.unit_of_work import UnitOfWork
 
 SIGNAL = "signal:"  # how the key begins that a unit is parked on while it waits for a signal
-KEPT_BACK = ("pause:",)  # the same for units that a claim came across and may not grant
+PAUSE = "pause:"  # the same for units that a claim came across and may not grant
 ENCODE = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -192,7 +192,7 @@ def derive(tx: UnitOfWork, unit: Unit) -> None:
     waits = not withheld and (unit.category == Category.READY or (not live and unit.state in lifecycle.reclaimed))
     due = unit.due_at is not None and unit.due_at > tx.now
     rests = unit.category == Category.WAITING and lifecycle.states[unit.state].deadline == "due"
-    parked, kept_on = get_awaited_signal(unit), get_pause(unit) if waits else None
+    parked, kept_on = get_parked(unit, SIGNAL), get_parked(unit, PAUSE) if waits else None
     signal = parked if (waits or rests) and (due or unit.due_at is None) else None
     wanted = waits and not due and not unit.unmet and signal is None and kept_on is None
     open_gates = [gate(tx, unit, wanted, live) for gate in tx.hooks.gates]  # each is asked: it may have to give back
@@ -200,11 +200,11 @@ def derive(tx: UnitOfWork, unit: Unit) -> None:
         unit.available_at = None
     elif unit.available_at is None:
         unit.available_at = tx.now
-    if signal is not None or get_awaited_signal(unit):
+    if signal is not None or get_parked(unit, SIGNAL):
         unit.parked_on = signal  # it takes no slot meanwhile, and waits no longer than it wanted to
     if parked is not None:  # its clock stands while it waits, and starts anew
         unit.deadline_at = None if signal is not None else find_deadline(tx, unit, tx.now)
-    if kept_on is not None or get_pause(unit):
+    if kept_on is not None or get_parked(unit, PAUSE):
         unit.parked_on = kept_on  # until somebody takes it from there, and it takes no slot meanwhile
     if withheld:
         unit.parked_on = WITHHELD  # until somebody moves it
@@ -216,11 +216,6 @@ def derive(tx: UnitOfWork, unit: Unit) -> None:
                 unit.wake_at = at
 
 
-def get_awaited_signal(unit: Unit) -> str | None:
-    """The signal that a unit is parked on, if it is one."""
-    return unit.parked_on if unit.parked_on is not None and unit.parked_on.startswith(SIGNAL) else None
-
-
-def get_pause(unit: Unit) -> str | None:
-    """The pause that a unit is parked on, if it is one."""
-    return unit.parked_on if unit.parked_on is not None and unit.parked_on.startswith(KEPT_BACK) else None
+def get_parked(unit: Unit, kind: str) -> str | None:
+    """The key that a unit is parked on, if it begins so."""
+    return unit.parked_on if unit.parked_on is not None and unit.parked_on.startswith(kind) else None

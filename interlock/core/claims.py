@@ -128,8 +128,8 @@ def is_calm(tx: UnitOfWork, command: Claim) -> bool:
 def note_calm(tx: UnitOfWork, command: Claim) -> None:
     """It is known from now on, if it is so and plugins go by rows alone, and until when nothing is due."""
     hooks, queues = tx.hooks, command.queues
-    asked = {*hooks.claim_timers, *hooks.claim_queues, *hooks.claim_filters}
-    if not asked.issubset(hooks.by_rows) or any(tuple(allow(tx, queues)) != queues for allow in hooks.claim_queues):
+    of_claims = {*hooks.claim_timers, *hooks.claim_queues, *hooks.claim_filters}
+    if not of_claims.issubset(hooks.by_rows) or any(tuple(allow(tx, queues)) != queues for allow in hooks.claim_queues):
         return
 
     def find_none(room: int) -> list[Unit]:

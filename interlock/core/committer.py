@@ -33,10 +33,10 @@ from typing import Any, TypeVar
 
 from interlock.core.exclude import run_excluding
 from interlock.core.failures import TRIES, Spoilt, explain, log_bug, log_trouble
-from interlock.core.fast_path import PlainReports, declare_report, look_ahead
+from interlock.core.fast_path import PlainReports, declare_ahead, look_ahead
 from interlock.core.fast_submit import UnwrittenBirths, write_alike_units
-from interlock.core.group_reads import Prefetches, declare_reads, load_for_group
-from interlock.core.idempotency import Nothing, find_kept_answer, keep_answer
+from interlock.core.group_reads import Prefetches, load_for_group
+from interlock.core.idempotency import run_by_key
 from interlock.core.pending import PendingCommand, Result, answer_all, fail_unanswered, take_group
 from interlock.core.reactions import run_reactions
 from interlock.core.wakeups import WakeupHub
@@ -50,14 +50,13 @@ from interlock.store.held_cache import HeldCache
 from interlock.store.hooks import NONE, Hooks
 from interlock.store.ids import Ids, OutOfIds
 from interlock.store.observer import Observers, notify, time_call
-from interlock.store.query import BoundQuery
 from interlock.store.unit_of_work import Picks, UnitOfWork, open_unit_of_work
 
 A = TypeVar("A")
 Verbs = Mapping[type[Command[Any]], Callable[[UnitOfWork, Any], Any]]
 IDS_PER_ROW = 3  # a unit, its first attempt and their lane
 READ_LATER = (Start, Finish)  # commands that the fast path reads for, in its own way
-PLAIN = (Submit, Claim, Start, Finish, Tick)  # commands that may write nothing but moves of plain units
+PLAIN = {Submit, Claim, Start, Finish, Tick}  # commands that may write nothing but moves of plain units
 
 
 class Committer:
@@ -165,17 +164,13 @@ class Committer:
         for last in (False, True):
             try:
                 self.ids.reserve(ids)
-                ahead: list[BoundQuery[Any]] = []
-                if self.connection.many_writers:  # a round trip can be saved by it
-                    ahead = declare_reads(self.prefetches, self.cache, commands)
-                    ahead += declare_report(commands, reports)
+                saves = self.connection.many_writers and not (self.lent or last)  # a round trip
+                ahead = declare_ahead(self.prefetches, self.cache, commands, reports) if saves else []
                 tx = open_unit_of_work(
-                    self.connection, self.lifecycles, self.ids, tenants, self.hooks, cache=self.cache,
-                    ahead=[] if self.lent or last else ahead,
-                )  # fmt: skip
+                    self.connection, self.lifecycles, self.ids, tenants, self.hooks, cache=self.cache, ahead=ahead
+                )
                 tx.fast_path, tx.state(PlainReports).by_command = fast, reports
-                one_writer = not self.connection.many_writers and not self.lent
-                tx.keeps_facts = one_writer and all(isinstance(command, PLAIN) for command in commands)
+                tx.keeps_facts = not (self.connection.many_writers or self.lent) and set(map(type, commands)) <= PLAIN
                 if not tx.keeps_facts or tx.mark != self.cache.facts_mark:
                     self.cache.facts.clear()
                 return tx
@@ -192,24 +187,16 @@ class Committer:
         if not isinstance(command, Submit) and UnwrittenBirths in tx.states:
             write_alike_units(tx)
         try:
-            verb = self.verbs[type(command)] if command.idempotency_key is None else self.run_by_key
-            if self.observers:
-                return time_call(self.observers, "on_command", command, call=partial(verb, tx, command)), None
-            return verb(tx, command), None
+            verb = self.verbs[type(command)]
+            verb = verb if command.idempotency_key is None else partial(run_by_key, verb)
+            run = partial(verb, tx, command)
+            return time_call(self.observers, "on_command", command, call=run) if self.observers else run(), None
         except StoreError:
             raise
         except InterlockError as refusal:
             if tx.changes.count != before:
                 raise Spoilt from refusal
             return None, refusal
-
-    def run_by_key(self, tx: UnitOfWork, command: Command[Any]) -> Any:
-        """The answer of a command under an idempotency key; if that is known, the answer that it got the first time."""
-        answer = find_kept_answer(tx, command)
-        if answer is Nothing:
-            answer = self.verbs[type(command)](tx, command)
-            keep_answer(tx, command, answer)
-        return answer
 
     def finish_tx(self, tx: UnitOfWork) -> None:
         """Runs what follows from the commands, commits, and wakes whoever waits for what they did."""

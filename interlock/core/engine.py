@@ -230,7 +230,8 @@ class Engine:
         Raises:
             TooSlow: it takes longer than so many seconds.
         """
-        refuse_fork(self.process)
+        if os.getpid() != self.process:
+            refuse_fork(self.process)
         tenants = () if tenant is None else (tenant,)
         if self.readers:
             return self.readers.read(question, tenants, seconds)
@@ -264,8 +265,9 @@ class Engine:
         return self.wakeups.watch([(tenant, f"{CALL}{worker}")])
 
     def watch_end(self, unit: int) -> Subscription:
-        """Rung when this process has ended the unit; whoever waits also looks now and then, for other processes."""
-        refuse_fork(self.process)
+        """Notified when this process has ended the unit; whoever waits also looks now and then, for other processes."""
+        if os.getpid() != self.process:
+            refuse_fork(self.process)
         return self.wakeups.watch_end(unit)
 
     def wait(self, queues: Iterable[str], timeout: float, tenant: int = 1) -> bool:

@@ -34,7 +34,7 @@ import msgspec
 
 from interlock.core.advance import ENCODE, Stamp, make_stamp
 from interlock.core.effective_policy import policy_in
-from interlock.core.group_reads import IDS_MAX
+from interlock.core.group_reads import IDS_MAX, Prefetches, declare_reads
 from interlock.core.lease_secrets import hash_secret, make_secret
 from interlock.core.outcomes import NULL, check_outcome, check_result
 from interlock.core.served import find_serving, is_left_plain
@@ -57,6 +57,7 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.paths import ACTIVATE, BORN, START, Path, Step
 from interlock.kernel.rows import Act, Body, Unit, WorkerRow
 from interlock.store.acts import NOTHING, UNITS_MAX, digest_result
+from interlock.store.cache import EngineCache
 from interlock.store.commit_proof import choose_proof
 from interlock.store.flush import renew_leases
 from interlock.store.hooks import GrantKind, MoveKind
@@ -335,16 +336,16 @@ def look_ahead(commands: Sequence[Command[Any]]) -> dict[int, PlainReport]:
     return reports
 
 
-def declare_report(
-    commands: Sequence[Command[Any]], reports: Mapping[int, PlainReport]
-) -> list[BoundQuery[Any]]:  # fmt: skip
-    """What the fast path asks first for a group that begins with a report: it is sent with BEGIN."""
-    report = reports.get(id(commands[0]))
-    if report is None:
-        return []
-    tenant = commands[0].tenant
-    groups = [bind_held_groups(sorted(report.outcomes), tenant)] if report.outcomes else []
-    return [*groups, bind_startables(report.alone, tenant)] if report.alone else groups
+def declare_ahead(
+    reads: Prefetches, cache: EngineCache, commands: Sequence[Command[Any]], reports: Mapping[int, PlainReport]
+) -> list[BoundQuery[Any]]:
+    """What the first commands of a group ask first, by their prefetches or by the fast path: it is sent with BEGIN."""
+    ahead, report = declare_reads(reads, cache, commands), reports.get(id(commands[0]))
+    if report and report.outcomes:
+        ahead.append(bind_held_groups(sorted(report.outcomes), commands[0].tenant))
+    if report and report.alone:
+        ahead.append(bind_startables(report.alone, commands[0].tenant))
+    return ahead
 
 
 def answer_plain(tx: UnitOfWork, command: Start | Finish) -> Mapping[int, LeaseStatus]:

@@ -1,5 +1,6 @@
 """Idempotency: keep the answer of a command under its key, so that it is carried out once."""
 
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -18,6 +19,15 @@ NEVER = 2**62  # microseconds; no clock gets there
 
 class Nothing:
     """There is no such answer; None may be one."""
+
+
+def run_by_key(verb: Callable[[UnitOfWork, Any], Any], tx: UnitOfWork, command: Command[Any]) -> Any:
+    """The answer of a command under an idempotency key; if that is known, the answer that it got the first time."""
+    answer = find_kept_answer(tx, command)
+    if answer is Nothing:
+        answer = verb(tx, command)
+        keep_answer(tx, command, answer)
+    return answer
 
 
 def find_kept_answer(tx: UnitOfWork, command: Command[Any]) -> Any:

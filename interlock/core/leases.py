@@ -99,7 +99,9 @@ def apply_each(
     done: Mapping[int, LeaseStatus] = NONE_DONE,
 ) -> list[LeaseStatus]:  # fmt: skip
     """Judges every message and applies those in order, but what is `done`; a refused one changes nothing."""
-    tx.load_units(left := dict.fromkeys([ref.unit for ref in refs if ref.unit not in done]))
+    if not (left := dict.fromkeys([ref.unit for ref in refs if ref.unit not in done])):
+        return [done[ref.unit] for ref in refs]
+    tx.load_units(left)
     read_ended_leases(tx, left)
     answers = [done.get(ref.unit) or judge_message(tx, ref, n, apply, is_repeat) for n, ref in enumerate(refs)]
     for ref, answer in zip(refs, answers, strict=True):
@@ -146,10 +148,7 @@ def start(tx: UnitOfWork, command: Start) -> list[LeaseStatus]:
         if activation or tx.lifecycle(unit).allows(unit.state, "start"):
             advance(tx, unit, "start", stamp, lease=activation, lease_until=compute_renewed_end(tx, unit))
 
-    done = answer_plain(tx, command)
-    if all(ref.unit in done for ref in command.held):
-        return [done[ref.unit] for ref in command.held]
-    return apply_each(tx, command, command.held, apply, done=done)
+    return apply_each(tx, command, command.held, apply, done=answer_plain(tx, command))
 
 
 def compute_renewed_end(tx: UnitOfWork, unit: Unit) -> int:
@@ -187,8 +186,6 @@ def heartbeat(tx: UnitOfWork, command: Heartbeat) -> list[LeaseStatus]:
 def finish(tx: UnitOfWork, command: Finish) -> list[LeaseStatus]:
     """The holder is done, each unit with its outcome."""
     stamp, done = make_stamp(command), answer_plain(tx, command)
-    if all(outcome.held.unit in done for outcome in command.outcomes):
-        return [done[outcome.held.unit] for outcome in command.outcomes]
     for outcome in command.outcomes:
         if outcome.held.unit not in done:
             check_outcome(outcome)

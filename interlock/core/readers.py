@@ -30,26 +30,21 @@ class Readers:
 
     def read(self, question: Callable[[Connection], T], tenants: Sequence[int], seconds: float | None) -> T:
         """See `answer`. Waits for a connection while all are taken."""
-        connection = self.take()
+        with self.given_back:
+            while not self.free and not self.closed:
+                self.given_back.wait()
+            if self.closed:
+                raise Unavailable(CLOSED)
+            connection = self.free.pop()
         try:
             return answer(connection, question, tenants, seconds)
         finally:
-            self.give_back(connection)
-
-    def take(self) -> Connection:
-        with self.given_back:
-            self.given_back.wait_for(lambda: self.free or self.closed)
-            if self.closed:
-                raise Unavailable(CLOSED)
-            return self.free.pop()
-
-    def give_back(self, connection: Connection) -> None:
-        with self.given_back:
-            if self.closed:
-                connection.close()
-                return
-            self.free.append(connection)
-            self.given_back.notify()
+            with self.given_back:
+                if self.closed:
+                    connection.close()
+                else:
+                    self.free.append(connection)
+                    self.given_back.notify()
 
     def close(self) -> None:
         """Closes every connection; one that is answering a question is closed after its answer."""

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from interlock.core.advance import advance, change, get_awaited_signal, make_stamp
+from interlock.core.advance import SIGNAL, advance, change, get_parked, make_stamp
 from interlock.core.cancel import make_standing
 from interlock.core.leases import is_held
 from interlock.core.notes import note
@@ -45,6 +45,6 @@ def run_now(tx: UnitOfWork, command: RunNow) -> Standing:
 
 def waits_for_its_time(tx: UnitOfWork, unit: Unit) -> bool:
     """Whether time alone would bring the unit on: neither a signal nor a sleep of its handler, and nobody holds it."""
-    if unit.due_at is None or is_held(tx, unit) or get_awaited_signal(unit) or unit.parked_on == WITHHELD:
+    if unit.due_at is None or is_held(tx, unit) or get_parked(unit, SIGNAL) or unit.parked_on == WITHHELD:
         return False
     return unit.due_at > tx.now or tx.lifecycle(unit).allows(unit.state, "due")

@@ -1,6 +1,7 @@
 """What concurrency adds to the core."""
 
 from interlock.core.plugin import Plugin
+from interlock.plugins.concurrency.queries import NEXT_TOKEN
 from interlock.plugins.concurrency.rates import set_capacities, spend_token, take_tokens_back
 from interlock.plugins.concurrency.resources import check_resources, find_wrong_amounts
 from interlock.plugins.concurrency.slots import ConcurrencyOptions, check_keys, names_no_key, take_or_park
@@ -18,7 +19,7 @@ PLUGIN = Plugin(
         before_grant=(spend_token,),
         claim_timers=(take_tokens_back,),
         by_rows=(take_tokens_back,),
-        clocks_of_rows=("SELECT min(back_at) FROM token WHERE tenant = :tenant",),
+        clocks_of_rows=(NEXT_TOKEN,),
     ),
     laws={"a resource is taken by those who have it, and by nobody else": find_wrong_amounts},
 )

@@ -10,6 +10,7 @@ from interlock.store.unit_of_work import TableUpdate, UnitOfWork
 
 SLOT = select(Slot, "WHERE tenant = :tenant AND key = :key {lock}")
 SLOTS = TableUpdate(Slot, ("tenant", "key"))
+NEXT_TOKEN = "SELECT min(back_at) FROM token WHERE tenant = :tenant"
 PARKED_AT_ONCE = 4  # units that are read at first
 
 
