@@ -19,14 +19,14 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from interlock.kernel.errors import InterlockError
 from interlock.process import ProcessLimits, run
-from interlock.process.run import CHUNK, name_signal
+from interlock.process.run import CHUNK, LOOK_EVERY, name_signal, never_stop
 
 PROTOCOLS = ("file", "https", "ssh")
 OLDEST = (2, 38)  # the first whose merge-tree writes a tree
@@ -66,6 +66,13 @@ class GitTookTooLong(GitError):
 
     def __init__(self, words: str, seconds: float) -> None:
         super().__init__(f"git {words}: it took longer than {seconds:g} s and was ended")
+
+
+class GitStopped(GitError):
+    """Git was ended, because nobody waits for it any more."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(f"git {words}: it was asked to stop")
 
 
 class GitWroteTooMuch(GitError):
@@ -118,6 +125,7 @@ def run_git(
     arguments: Sequence[str], *, directory: str | Path, environment: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None, protocol: str | None = None, stdin: bytes = b"",
     seconds: float = SECONDS, accepted: Sequence[int] = (0,), check_drivers: bool = False, finishes: bool = False,
+    stop: Callable[[], bool] = never_stop,
 ) -> GitResult:  # fmt: skip
     """Runs git, and returns what it wrote.
 
@@ -131,14 +139,15 @@ def run_git(
         check_drivers: whether it could run programs that the repository's configuration names for files.
         finishes: whether it comes to its end also if this process is killed: killed while it moves a branch, git would
             leave a lock behind, and nobody could move that branch any more.
+        stop: asked twenty times per second whether nobody waits for it any more; not of a call that `finishes`.
 
     Raises:
-        GitError: it failed, or took too long.
+        GitError: it failed, took too long, or was stopped.
     """
     program = find_git()
     own = dict(settings or {})
     if check_drivers or protocol is not None:
-        names = read_setting_names(program, directory, environment or {})
+        names = read_setting_names(program, directory, environment or {}, stop)
         if protocol is not None and (redirects := [name for name in names if REDIRECT.fullmatch(name)]):
             raise GitError(f"the repository's configuration redirects what is fetched: remove {redirects[0]}")
         own |= disable_drivers(names)
@@ -146,7 +155,7 @@ def run_git(
         own[f"protocol.{protocol}.allow"] = "always"
     result = run_git_program(
         program, arguments, directory=directory, environment=environment, settings=own, protocol=protocol, stdin=stdin,
-        seconds=seconds, finishes=finishes,
+        seconds=seconds, finishes=finishes, stop=stop,
     )  # fmt: skip
     if result.code not in accepted:
         words = "git " + " ".join(arguments[:2])
@@ -157,12 +166,12 @@ def run_git(
 def run_git_program(
     program: str, arguments: Sequence[str], *, directory: str | Path, environment: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None, protocol: str | None = None, stdin: bytes = b"",
-    seconds: float = SECONDS, finishes: bool = False,
+    seconds: float = SECONDS, finishes: bool = False, stop: Callable[[], bool] = never_stop,
 ) -> GitResult:  # fmt: skip
     """Runs git by its path, whatever its exit code is.
 
     Raises:
-        GitError: it took too long or wrote too much.
+        GitError: it took too long, wrote too much or was stopped.
     """
     outputs: dict[str, list[bytes]] = {"out": [], "err": [], "log": []}
     configured = [part for pair in {**SETTINGS, **(settings or {})}.items() for part in ("-c", "=".join(pair))]
@@ -172,14 +181,16 @@ def run_git_program(
     }  # fmt: skip
     if finishes:
         return run_to_its_end([program, *configured, *arguments], directory, variables, stdin, seconds)
+    words = " ".join(arguments[:2])
     if arguments[0] in READING and not stdin:
-        return run_reading([program, *configured, *arguments], directory, variables, " ".join(arguments[:2]), seconds)
+        return run_reading([program, *configured, *arguments], directory, variables, words, seconds, stop)
     end = run(
         [program, *configured, *arguments], directory=directory, environment=variables, stdin=stdin,
         on_output=lambda stream, data: outputs[stream].append(data),
-        limits=ProcessLimits(seconds=seconds, output_bytes=OUTPUT_MAX),
+        limits=ProcessLimits(seconds=seconds, output_bytes=OUTPUT_MAX), stop=stop,
     )  # fmt: skip
-    words = " ".join(arguments[:2])
+    if end.stopped == "request":
+        raise GitStopped(words)
     if end.stopped == "time":
         raise GitTookTooLong(words, seconds)
     if end.stopped == "output":
@@ -208,14 +219,15 @@ def run_to_its_end(
 
 
 def run_reading(
-    argv: Sequence[str], directory: str | Path, environment: Mapping[str, str], words: str, seconds: float
-) -> GitResult:
+    argv: Sequence[str], directory: str | Path, environment: Mapping[str, str], words: str, seconds: float,
+    stop: Callable[[], bool],
+) -> GitResult:  # fmt: skip
     """Runs git where it only reads: it starts no other program then, so no supervisor must hold a tree of them.
 
     That takes a tenth of the processor time.
 
     Raises:
-        GitError: it took too long or wrote too much.
+        GitError: it took too long, wrote too much or was stopped.
     """
     ends_at, parts, size = time.monotonic() + seconds, list[bytes](), 0
     with tempfile.TemporaryFile() as errors, selectors.DefaultSelector() as selector:
@@ -226,7 +238,11 @@ def run_reading(
         assert running.stdout
         try:
             selector.register(running.stdout, selectors.EVENT_READ)
-            while selector.select(max(0.0, ends_at - time.monotonic())):
+            while (left := ends_at - time.monotonic()) > 0:
+                if stop():
+                    raise GitStopped(words)
+                if not selector.select(min(left, LOOK_EVERY)):
+                    continue
                 data = os.read(running.stdout.fileno(), CHUNK)
                 if not data:
                     break
@@ -248,10 +264,12 @@ def run_reading(
         return GitResult(code, b"".join(parts), errors.read().decode(errors="replace"))
 
 
-def read_setting_names(program: str, directory: str | Path, environment: Mapping[str, str]) -> list[str]:
+def read_setting_names(
+    program: str, directory: str | Path, environment: Mapping[str, str], stop: Callable[[], bool]
+) -> list[str]:
     """Lists the names in the repository's configuration, those of files that it includes among them."""
     arguments = ["config", "--list", "--includes", "--name-only", "-z"]
-    result = run_git_program(program, arguments, directory=directory, environment=environment)
+    result = run_git_program(program, arguments, directory=directory, environment=environment, stop=stop)
     if result.code:
         raise GitError(f"git config: {result.err.strip()}")
     own = {name.lower() for name in SETTINGS}

@@ -11,12 +11,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from interlock.git.command import PROTOCOLS, SECONDS, BranchMoved, GitError, GitResult, LocalChanges, run_git
 from interlock.kernel.errors import InterlockError
+from interlock.process.run import never_stop
 
 NO_REPOSITORY = "not a git repository"  # in what git says
 NOTHING = ""  # as the old value of a branch: it must not exist
@@ -74,7 +76,7 @@ class Repository:
         Raises:
             GitError: there is no repository.
         """
-        self.seconds = seconds
+        self.seconds, self.stop = seconds, never_stop
         self.known: set[str] = set()  # ids of commits that were there
         for word in (name, email):
             if not isinstance(word, str) or not word.strip() or re.search(r"[\x00-\x1f<>]", word):
@@ -109,11 +111,17 @@ class Repository:
         run_git(arguments, directory=path)
         return cls(path, **options)  # type: ignore[arg-type]
 
+    def stopped_by(self, stop: Callable[[], bool]) -> "Repository":
+        """Returns the same repository, whose calls of git end soon after nobody waits for them any more."""
+        repository = copy(self)
+        repository.stop = stop
+        return repository
+
     def git(self, *arguments: str, environment: Mapping[str, str] | None = None, **options: object) -> GitResult:
         """Runs git on this repository, with `run_git`'s options, without a working tree unless one is named."""
         variables = {"GIT_DIR": self.folder, **self.identity, **(environment or {})}
         return run_git(
-            arguments, directory=self.folder, environment=variables, seconds=self.seconds, **options  # type: ignore[arg-type]
+            arguments, directory=self.folder, environment=variables, seconds=self.seconds, stop=self.stop, **options  # type: ignore[arg-type]
         )  # fmt: skip
 
     # Revisions, trees and differences.
@@ -408,7 +416,8 @@ class Repository:
             **self.identity, **(environment or {}),
         }  # fmt: skip
         return run_git(
-            arguments, directory=place, environment=variables, seconds=self.seconds, check_drivers=True, **options  # type: ignore[arg-type]
+            arguments, directory=place, environment=variables, seconds=self.seconds, stop=self.stop,
+            check_drivers=True, **options,  # type: ignore[arg-type]
         )  # fmt: skip
 
     def find_worktree_folder(self, path: str | Path) -> str:

@@ -61,8 +61,10 @@ class CiAttempt:
             return self.take_over(self.order.reuse)
         try:
             try:
-                make_worktree(self.settings, self.place, self.order.commit)
+                make_worktree(self.settings, self.place, self.order.commit, lambda: self.ctx.cancelled)
             except (GitError, OSError) as error:
+                if self.ctx.cancelled:
+                    raise Cancelled("it was asked to stop") from None
                 self.output.write_line(f"the files could not be checked out: {error}")
                 raise self.fail(Sight(stage=CHECKOUT, summary=str(error))) from None
             self.say(Enter, phase="run")
@@ -75,7 +77,7 @@ class CiAttempt:
             self.say(Enter, phase="upload")
             missing = self.keep_artifacts(failed=sight is not None)
         finally:
-            remove_worktree(self.settings.checkout.repository, self.place)
+            remove_worktree(self.settings.checkout.repository.stopped_by(self.steps.has_no_grace), self.place)
         if sight or missing:
             raise self.fail(sight or missing or Sight())
         return {"commit": self.order.commit}

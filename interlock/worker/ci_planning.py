@@ -66,7 +66,7 @@ def find_plan(settings: CiSettings, ctx: JobContext, order: PlanOrder) -> PlanAn
     if order.again is not None:
         plan = ctx.app.read(read_ci_plan, order.again)
         return PlanAnswer(plan, "" if plan else f"the run {order.again} has no plan that could be rerun")
-    checkout = settings.checkout
+    checkout = settings.checkout.stopped_by(lambda: ctx.cancelled)
     try:
         request = read_request(
             checkout, read_tree(checkout, order.commit), base=order.base, event=order.event, branch=order.branch,

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -35,14 +35,14 @@ class CiSettings:
     sandbox: bool = False
 
 
-def make_worktree(settings: CiSettings, place: str, commit: str) -> None:
-    """Checks a commit out into a folder that is not there.
+def make_worktree(settings: CiSettings, place: str, commit: str, stop: Callable[[], bool]) -> None:
+    """Checks a commit out into a folder that is not there; `stop` says whether nobody waits for it any more.
 
     Raises:
-        GitError: git refused; the text is what git says.
+        GitError: git refused or was stopped; the text is what git says.
         OSError: the folder cannot be made.
     """
-    settings.checkout.repository.add_worktree(place, commit)
+    settings.checkout.repository.stopped_by(stop).add_worktree(place, commit)
     if settings.sandbox and os.geteuid() == 0:  # in the sandbox it becomes a user who owns nothing else
         give_away(place)
 

@@ -2,10 +2,12 @@
 
 import json
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
+from interlock.git import Repository
 from interlock.plugins.ci.queries import list_ci_runs
 from interlock.store.queries.views import events_of
 from tests.ci.repositories import (
@@ -16,6 +18,7 @@ from tests.ci.repositories import (
     open_runs,
     processes_of,
     states,
+    wait_until,
 )
 
 SLEEP = "trap 'exit 7' TERM; sleep 600 & wait"
@@ -71,18 +74,51 @@ def test_a_run_of_which_no_job_can_begin_is_cancelled_with_its_time_to_wait(tmp_
 @pytest.mark.req("R4-06", "R4-67")
 def test_a_plan_that_takes_too_long_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Git is slow here, where the planner asks it for branches."""
-    slow = tmp_path / "bin" / "git"
-    slow.parent.mkdir()
-    program = shutil.which("git")
-    slow.write_text(f'#!/bin/sh\ncase "$*" in *for-each-ref*) sleep 3;; esac\nexec {program} "$@"\n')
-    slow.chmod(0o755)
+    put_git(tmp_path, monkeypatch, 'case "$*" in *for-each-ref*) sleep 3;; esac')
     place = make_repository(tmp_path / "shop", "run: {plan_timeout: 1s}\njobs: {a: {steps: [echo a]}}")
-    monkeypatch.setattr("interlock.git.command.find_git", lambda: str(slow))
     done = ci(place)("run", "--json")
     why = "planning took longer than run.plan_timeout allows"
     assert (done.code, json.loads(done.out)["plan_failed"]) == (2, why)
     assert path_of_run(place) == ["CREATED", "PLANNING", "PLAN_FAILED", "FAILED", "REPORTED"]
     check_record(place)
+
+
+def test_a_git_that_hangs_ends_with_the_run_that_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hangs while the run is planned, and would for an hour; nobody waits for it any more, and nothing is left of it."""
+    pid = tmp_path / "it.pid"
+    put_git(tmp_path, monkeypatch, f"case \"$*\" in *for-each-ref*) echo $$ > '{pid}'; exec sleep 3600;; esac")
+    monkeypatch.setitem(Repository.__init__.__kwdefaults__, "seconds", 3_600.0)
+    place = make_repository(tmp_path / "shop", "run: {plan_timeout: 1s}\njobs: {a: {steps: [echo a]}}")
+    done = ci(place)("run", "--json")
+    assert (done.code, "run.plan_timeout" in json.loads(done.out)["plan_failed"]) == (2, True)
+    wait_until(lambda: not any(thread.name.startswith("interlock handler") for thread in threading.enumerate()))
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+    check_record(place)
+
+
+def test_a_git_that_hangs_at_a_checkout_ends_with_the_cancel_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = tmp_path / "it.pid"
+    put_git(tmp_path, monkeypatch, f"case \"$*\" in *'worktree add'*) echo $$ > '{pid}'; exec sleep 3600;; esac")
+    monkeypatch.setitem(Repository.__init__.__kwdefaults__, "seconds", 3_600.0)
+    place = make_repository(tmp_path / "shop", "run: {timeout: 2s}\njobs: {a: {steps: [echo a], cancel_within: 20s}}")
+    done = ci(place)("run", "--json")
+    assert (done.code, classes(done)) == (1, {"a": ["cancelled"]})
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+    assert list((tmp_path / "tmp").rglob("*ci_attempt*")) == []
+    check_record(place)
+
+
+def put_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
+    """In place of git comes a script that does this before it becomes git."""
+    script = tmp_path / "bin" / "git"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\n{before}\nexec {shutil.which("git")} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr("interlock.git.command.find_git", lambda: str(script))
 
 
 @pytest.mark.req("R4-29", "R4-67")

@@ -178,6 +178,20 @@ def test_git_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
     assert not os.path.exists(f"/proc/{(tmp_path / 'it.pid').read_text().strip()}")
 
 
+@pytest.mark.parametrize("words", ["rev-parse", "status"], ids=["reads", "supervised"])
+@pytest.mark.parametrize("text", ["", "echo begun\n"], ids=["silent", "begun"])
+def test_git_ends_when_nobody_waits_for_it_any_more(
+    words: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = tmp_path / "it.pid"
+    write_files(tmp_path / "bin", {"git": f"#!/bin/sh\n{text}echo $$ > '{pid}'\nexec sleep 1000\n"})
+    (tmp_path / "bin" / "git").chmod(0o755)
+    monkeypatch.setattr(command, "find_git", lambda: str(tmp_path / "bin" / "git"))
+    with pytest.raises(command.GitStopped, match=f"git {words}: it was asked to stop"):
+        command.run_git([words], directory=tmp_path, seconds=30, stop=lambda: pid.exists() and bool(pid.read_text()))
+    assert not os.path.exists(f"/proc/{pid.read_text().strip()}")
+
+
 def test_git_that_writes_too_much_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(tmp_path / "bin", {"git": "#!/bin/sh\nexec yes\n"})
     (tmp_path / "bin" / "git").chmod(0o755)

@@ -7,6 +7,7 @@ files stay out.
 import os
 import platform
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,10 @@ class Checkout:
 
     repository: Repository
     root: str
+
+    def stopped_by(self, stop: Callable[[], bool]) -> "Checkout":
+        """Returns the same checkout, whose calls of git end soon after nobody waits for them any more."""
+        return Checkout(self.repository.stopped_by(stop), self.root)
 
 
 @dataclass(frozen=True)
