@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,11 @@ OTHER_DATABASES = ("sqlite", "http")  # a server of a test's own has a SQLite fi
 IN_MEMORY = ("client", "core", "corpus", "engine", "plugins", "property", "store")  # folders that write much
 BY_COPY = ("cli", "client", "server", "testing", "worker")  # folders of tests that open a fresh store each
 TERMINAL = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}  # whose width and colours change nothing
+
+# A shell without job control has what it puts into the background ignore Ctrl-C, and each program that tests start would
+# inherit that: what they show must not depend on how they were started.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -118,8 +118,13 @@ def log_nothing() -> Iterator[None]:
 
 @contextmanager
 def take_signals(call: Callable[[], None]) -> Iterator[None]:
-    """Have a function called for each signal that wants a command to stop, for as long as this lasts."""
-    before = {number: signal.signal(number, lambda *_: call()) for number in SIGNALS}
+    """Have a function called for each signal that wants a command to stop, for as long as this lasts.
+
+    A signal that whoever started the command has it ignore stays ignored: `nohup` does that, and a shell without job
+    control does it for what it puts into the background.
+    """
+    taken = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda *_: call()) for number in taken}
     try:
         yield
     finally:

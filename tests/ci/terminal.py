@@ -67,8 +67,14 @@ class Terminal:
 
 
 def take_control(terminal: int) -> None:
-    """In the child: makes a terminal its own, so that Ctrl-C is a signal for it."""
+    """In the child: makes a terminal its own, so that Ctrl-C is a signal for it.
+
+    Whoever opens a terminal has its signals as they are by default. A shell without job control has what it puts into
+    the background ignore Ctrl-C, and a program that was started so would hand that on.
+    """
     import fcntl  # noqa: PLC0415
     import termios  # noqa: PLC0415
 
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)

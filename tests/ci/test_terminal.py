@@ -1,5 +1,6 @@
 """`interlock ci` on a terminal: the live table, gates that ask, logs that are followed, and Ctrl-C."""
 
+import signal
 import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -131,6 +132,16 @@ def test_ctrl_c_at_a_gate_needs_no_answer_and_the_terminal_is_as_it_was(
     assert terminal.end() == 130
 
 
+@pytest.fixture(params=["in the foreground", "in the background"])
+def _tests_run(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A shell without job control has what it puts into the background ignore Ctrl-C; a terminal undoes that."""
+    ignored = request.param == "in the background"
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if ignored else signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_tests_run")
 def test_a_log_is_followed_until_its_job_ends_and_ctrl_c_leaves_the_job_alone(
     tmp_path: Path, home: Path, start: Start
 ) -> None:
