@@ -30,6 +30,7 @@ from interlock.process.masking import Masker
 from interlock.process.sandbox import NO_SANDBOX, SandboxChoice
 from interlock.process.supervisor import GIVE_UP_AFTER, LENGTH_BYTES
 
+CROWDED = "processes"  # why a tree was ended that had too many
 OUT, ERR, LOG = "out", "err", "log"  # the two outputs, and what is said here about the command
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 LOOK_EVERY = 0.05  # seconds between two looks at clocks and at whether it should stop
@@ -59,6 +60,7 @@ class ProcessLimits:
         open_files: how many files each of its processes may have open.
         processes: how many processes its user may have; the kernel does not hold root to it.
         cpu_seconds: processor time of each of its processes.
+        tree_processes: how many processes its tree may have at a time; with more, all of it is killed.
     """
 
     seconds: float | None = None
@@ -69,6 +71,7 @@ class ProcessLimits:
     open_files: int | None = None
     processes: int | None = None
     cpu_seconds: int | None = None
+    tree_processes: int | None = None
 
     def __post_init__(self) -> None:
         """Raises InterlockError for a limit that is not allowed."""
@@ -92,7 +95,7 @@ class ProcessEnd:
 
     exit_code: int | None  # None if a signal ended it
     signal: str | None  # its name, such as SIGKILL
-    stopped: str = ""  # why it was asked to end: time, output or request; empty if it ended by itself
+    stopped: str = ""  # why it was ended: time, output, request or processes; empty if it ended by itself
     killed: int = 0  # processes that it left behind, and that were killed
     left: int = 0  # processes that could not even be killed
     output_bytes: int = 0  # that it wrote, those that were dropped among them
@@ -110,6 +113,7 @@ class ProcessEnd:
 
 STOPS = {
     "time": "ran for longer than it may", "output": "wrote more output than it may", "request": "was asked to stop",
+    CROWDED: "had more processes at a time than it may",
 }  # fmt: skip
 
 
@@ -181,6 +185,8 @@ class ProcessRun:
         *lines, self.unread = (self.unread + data).split(b"\n")
         for line in lines:
             self.messages |= json.loads(line)
+        if "crowded" in self.messages and not self.stopped:
+            self.stopped = CROWDED  # the supervisor kills the tree
 
     def read_output(self, name: str, pipe: int) -> bool:
         """Reads what a pipe holds, at most a chunk. Returns whether there may be more."""
@@ -264,7 +270,7 @@ def run(
     place = os.path.abspath(directory)
     spec = {
         "argv": sandbox.wrap(words, place), "directory": place, "environment": check_environment(environment),
-        "user": sandbox.user,
+        "user": sandbox.user, "tree_processes": limits.tree_processes,
         "limits": {"RLIMIT_CORE": 0} | {
             rlimit: value for name, rlimit in RLIMITS.items() if (value := getattr(limits, name)) is not None
         },

@@ -16,7 +16,7 @@ from interlock.plugins.ci.config import CiStep
 from interlock.plugins.ci.failures import START, STEPS, Sight
 from interlock.plugins.ci.orders import JobOrder
 from interlock.process import ProcessEnd, ProcessLimits, choose_sandbox, run
-from interlock.process.run import LOG, never_stop
+from interlock.process.run import CROWDED, LOG, never_stop
 from interlock.worker.ci_output import CiOutput
 from interlock.worker.ci_worktrees import WORKSPACE, CiSettings
 from interlock.worker.context import JobContext
@@ -76,12 +76,17 @@ class CiSteps:
         grace = (stop_within - reserve) / (2 if self.spec.after else 1)
         if not after:
             seconds = max(0.1, min(own, self.ends_at - now))
-            return ProcessLimits(seconds=seconds, grace_seconds=grace, output_bytes=None)
+            return ProcessLimits(
+                seconds=seconds, grace_seconds=grace, output_bytes=None, tree_processes=self.spec.processes
+            )
         is_over = self.ctx.cancelled or now >= self.ends_at
         if is_over and self.stop_by == float("inf"):
             self.stop_by = now + grace
         left = self.stop_by - now if is_over else max(self.ends_at - now, grace)
-        return ProcessLimits(seconds=max(0.1, min(own, left)), grace_seconds=reserve / 2, output_bytes=None)
+        return ProcessLimits(
+            seconds=max(0.1, min(own, left)), grace_seconds=reserve / 2, output_bytes=None,
+            tree_processes=self.spec.processes,
+        )  # fmt: skip
 
     def run_step(self, step: CiStep, name: str, limits: ProcessLimits, *, after: bool = False) -> Sight | None:
         """Runs a step. Returns what was seen of its end, unless it succeeded or was asked to stop."""
@@ -112,6 +117,8 @@ class CiSteps:
 
     def describe_end(self, name: str, end: ProcessEnd) -> Sight:
         """Returns what was seen of the end of a step."""
+        if end.stopped == CROWDED:
+            self.output.write_line(f"{self.spec.processes:,} processes are allowed at a time; `processes` allows more")
         self.output.write_line(f"{STEP_ENDED}{name}' {end.describe()}")
         lines = [line for line in list(self.output.tail)[:-1] if line.strip() and not line.startswith("$ ")]
         return Sight(

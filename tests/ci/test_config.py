@@ -48,7 +48,7 @@ jobs:
     retries: {runner: 3, flaky: 1, exit: {137: 1}}
   lint: {steps: [make lint], allow_failure: true, inputs: ["**/*.py"]}
   ship: {gate: {approvers: [ops], quorum: 2, expires: 24h}, needs: [test]}
-  deploy: {needs: [ship], when: {branch: main, event: [push, manual]}, secrets: [DEPLOY_KEY], network: true, steps: [make deploy], reuse: never}
+  deploy: {needs: [ship], when: {branch: main, event: [push, manual]}, secrets: [DEPLOY_KEY], network: true, steps: [make deploy], processes: 500, reuse: never}
 """.replace("TAB", "\t")
 
 

@@ -445,13 +445,20 @@ HOSTILE = {
     "removes-itself": ("rm -rf .git; rm -rf -- *; rm -rf -- $PWD", "success"),
     "locks-itself-out": ("mkdir -p a/b; chmod 0 a", "success"),
     "kills-its-parent": ("kill -KILL $PPID; sleep 600", "infra"),
-}
+    # Two more for each, down to 1,024: so many that the limit ends it, and no more than a machine bears without one.
+    "forks": ("forks() { [ $1 -eq 10 ] || { forks $(($1+1)) & forks $(($1+1)) & }; sleep 600; }; forks 0", "step"),
+    "forks-sessions": (
+        "echo '[ $1 -eq 10 ] || { setsid sh f $(($1+1)) & setsid sh f $(($1+1)) & }; sleep 600' > f; sh f 0", "step",
+    ),
+}  # fmt: skip
+PROCESSES = 100  # that a step may have, of which "many" has 60 and is left alone
 
 
 @pytest.mark.req("R4-67")
 def test_a_step_that_behaves_badly_ends_in_its_time_and_leaves_no_process(tmp_path: Path) -> None:
     jobs = "".join(
-        f"  {name}: {{steps: [{json.dumps(text)}], timeout: 5s, cancel_within: 2s, retries: {{runner: 0}}}}\n"
+        f"  {name}: {{steps: [{json.dumps(text)}], timeout: 5s, cancel_within: 2s, retries: {{runner: 0}}, "
+        f"processes: {PROCESSES}}}\n"
         for name, (text, _) in HOSTILE.items()
     )
     place = make_repository(tmp_path / "shop", f"jobs:\n{jobs}", {"a.c": "1"})
@@ -463,6 +470,12 @@ def test_a_step_that_behaves_badly_ends_in_its_time_and_leaves_no_process(tmp_pa
     assert left_over(place) == []
     assert list(Path(os.environ["TMPDIR"]).rglob("*ci_attempt*")) == []
     assert "processes were left behind and killed" in say("log", "many").out
+    for name in ("forks", "forks-sessions"):
+        assert f"{PROCESSES} processes are allowed at a time" in say("log", name).out
+        assert (
+            "the step 'step 1' had more processes at a time than it may, and was ended by SIGKILL"
+            in say("log", name).out
+        )
     check_record(place)
 
 
@@ -490,10 +503,14 @@ jobs:
 class Running:
     """`interlock ci run` as a process, with two steps that have begun."""
 
-    def __init__(self, place: Path, *options: str) -> None:
+    def __init__(self, place: Path, *options: str, ignored: tuple[signal.Signals, ...] = ()) -> None:
+        """`ignored`: signals that whoever starts it has it ignore."""
         self.place = place
         words = [str(COMMAND), "ci", "run", "-C", str(place), *options]
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, text=True, stderr=subprocess.STDOUT,
+            preexec_fn=lambda: [signal.signal(number, signal.SIG_IGN) for number in ignored],
+        )  # fmt: skip
         tmp = Path(os.environ["TMPDIR"])
         wait_until(lambda: len(list(tmp.rglob("pid-*"))) == 2)
         wait_until(lambda: all(path.read_text().strip() for path in tmp.rglob("pid-*")))
@@ -541,6 +558,20 @@ def test_a_second_interrupt_waits_for_nobody(running: Running) -> None:
     assert (code, "stopping immediately" in out) == (130, True)
     assert running.are_gone()
     assert left_over(running.place) == []
+    check_record(running.place)
+
+
+def test_a_signal_that_the_starter_has_it_ignore_stops_nothing(tmp_path: Path) -> None:
+    """`nohup` and a shell's background do that; were one of them obeyed, the last signal would be a second one."""
+    ignored = (signal.SIGHUP, signal.SIGINT)
+    running = Running(make_repository(tmp_path / "shop", SLOW), ignored=ignored)
+    try:
+        for number in (*ignored, signal.SIGTERM):
+            running.process.send_signal(number)
+        code, out = running.end()
+    finally:
+        running.process.kill()
+    assert (code, "stopping; press Ctrl-C again" in out, "stopping immediately" in out) == (130, True, False)
     check_record(running.place)
 
 

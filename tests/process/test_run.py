@@ -12,6 +12,8 @@ import pytest
 
 from interlock.kernel.errors import InterlockError, PermanentError, TransientError
 from interlock.process import ProcessEnd, ProcessLimits, arun, run
+from interlock.process.leftovers import find_marked
+from interlock.process.supervisor import count_descendants, count_tasks_of, list_descendants
 from tests.process.commands import PATHS, Collected, is_alive, read_pids, run_script, wait_for
 
 MIB = 1 << 20
@@ -160,6 +162,60 @@ def test_a_command_that_loops_ends_by_its_limit_of_processor_time(tmp_path: Path
     assert end.signal in ("SIGXCPU", "SIGKILL")
 
 
+# Each begins two more, down to 1,023 processes: many more than are allowed, and no more than a machine bears.
+FORKS = "forks() { [ $1 -eq 9 ] || { forks $(($1+1)) & forks $(($1+1)) & }; sleep 1000; }; forks 0"
+SESSIONS = "echo '[ $1 -eq 9 ] || { setsid sh f $(($1+1)) & setsid sh f $(($1+1)) & }; sleep 1000' > f; sh f 0"
+
+
+@pytest.mark.parametrize("script", [FORKS, SESSIONS], ids=["forks", "forks in sessions"])
+def test_a_tree_that_has_more_processes_than_it_may_is_killed(script: str, tmp_path: Path) -> None:
+    limits, mark = ProcessLimits(tree_processes=64, seconds=60), {"OF": str(tmp_path)}
+    end, _ = run_script(script, tmp_path, limits=limits, environment={**PATHS, **mark})
+    assert (end.signal, end.stopped, end.left) == ("SIGKILL", "processes", 0)
+    assert end.describe() == "had more processes at a time than it may, and was ended by SIGKILL"
+    assert find_marked(f"OF={tmp_path}".encode()) == []
+
+
+def test_a_tree_that_has_as_many_processes_as_it_may_is_left_alone(tmp_path: Path) -> None:
+    """They are there until they were counted, which the supervisor does before it waits."""
+    script = (
+        "for n in $(seq 30); do sleep 1000 & done; echo ready > ready; while ! test -e counted; do sleep 0.01; done"
+    )
+    looks: list[int] = []
+
+    def count() -> bool:
+        looks.append((tmp_path / "ready").exists())
+        if sum(looks) == 5:
+            (tmp_path / "counted").touch()
+        return False
+
+    end, _ = run_script(script, tmp_path, limits=ProcessLimits(tree_processes=32), stop=count)
+    assert (end.exit_code, end.stopped, end.killed) == (0, "", 30)
+
+
+def test_without_lists_of_children_the_tree_is_counted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some kernels are built without them."""
+    words = ["sh", "-c", "sleep 1000 & sleep 1000 & echo; wait"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as tree:
+        assert tree.stdout
+        tree.stdout.readline()
+        below = list_descendants()
+        assert [group for _, group in below].count(tree.pid) == 3
+        assert count_descendants(1_000) == len(below)
+        monkeypatch.setattr("interlock.process.supervisor.read_children", lambda _: None)
+        assert count_descendants(1_000) == len(below)
+        os.killpg(tree.pid, signal.SIGKILL)
+
+
+def test_the_kernel_bounds_what_comes_between_two_counts(tmp_path: Path) -> None:
+    script = "ulimit -u 2>/dev/null || ulimit -p"
+    _, written = run_script(script, tmp_path, limits=ProcessLimits(tree_processes=100))
+    tasks, most = count_tasks_of(os.getuid()), int(written.out)
+    assert 800 < most < 10 * (800 + tasks)
+    _, written = run_script(script, tmp_path, limits=ProcessLimits(tree_processes=100, processes=64))
+    assert int(written.out) == 64  # what was said goes before
+
+
 STARTER = """
 import sys
 from interlock.process import run
@@ -281,6 +337,7 @@ def test_wrong_parameters_are_refused_and_nothing_is_started(
         {"memory_bytes": True},
         {"open_files": -1},
         {"processes": 2**70},
+        {"tree_processes": 0},
     ],
 )
 def test_limits_that_are_none_are_refused(limits: dict[str, Any]) -> None:

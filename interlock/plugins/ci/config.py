@@ -33,6 +33,7 @@ EVENTS = ("push", "pull_request", "schedule", "manual")
 UNSERVED = ("image", "services", "cache", "group")  # of a job
 NOTHING_JOB = "nothing"  # the job of a plan in which everything is skipped
 KEEP = "30d"  # of artifacts
+PROCESSES = 2_000  # that a step may have at a time
 COMMAND_MAX = 65_536  # characters
 NAME = TextReader("a name of letters, digits, _, . and -, first a letter", r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 VARIABLE = TextReader("a name of letters, digits and _, not INTERLOCK_…", r"(?!INTERLOCK_)[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -135,6 +136,9 @@ class CiJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allow_failure: Annotated[bool, ConfigKey(FlagReader(), "Whether the run may succeed without it.")] = False
     gate: Annotated[CiGate | None, ConfigKey(RecordReader(CiGate, "a gate"), "Who must agree before.")] = None
     network: Annotated[bool, ConfigKey(FlagReader(), "Whether it needs the network.")] = False
+    processes: Annotated[
+        int, ConfigKey(NumberReader(8, 100_000), "How many processes each of its steps may have at a time.")
+    ] = PROCESSES
     reuse: Annotated[
         str,
         ConfigKey(

@@ -52,7 +52,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: str = ""
     exit_code: int | None = None
     signal: str | None = None
-    stopped: str = ""  # time, if a time limit of the runner ended it
+    stopped: str = ""  # time or processes, if the runner ended it for having exceeded that limit
     summary: str = ""  # its last line
 
 
@@ -68,6 +68,7 @@ Fits = Callable[[Sight], bool]
 # In this order: whether it fits, the class, how sure that is, and what is said of it.
 TABLE: tuple[tuple[Fits, str, float, str], ...] = (
     (lambda sight: sight.stopped == "time", TIMEOUT, 1.0, "{step} took longer than it may"),
+    (lambda sight: sight.stopped == "processes", STEP, 1.0, "{step} had more processes than it may: {summary}"),
     (lambda sight: sight.stage == CHECKOUT, INFRA, 0.9, "the files could not be checked out: {summary}"),
     (lambda sight: sight.stage == UPLOAD, INFRA, 0.8, "what it made could not be kept: {summary}"),
     (lambda sight: sight.stage == START, INFRA, 0.9, "{step} could not be started: {summary}"),
