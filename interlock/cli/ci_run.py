@@ -79,7 +79,8 @@ def run_locally(local: LocalCi, options: LocalOptions) -> int:
     Raises:
         InterlockError: the commit is not there, or cannot be kept.
     """
-    with take_slot(local) as queue:
+    signals = EarlySignals()
+    with take_slot(local) as queue, log_nothing(), take_signals(signals.note):
         local.checkout.repository.resolve(options.order.commit)
         run = submit_run(local, options, queue)
         runner = CiRunner(
@@ -93,15 +94,39 @@ def run_locally(local: LocalCi, options: LocalOptions) -> int:
         worker = Worker(local.app, {queue: options.at_once}, name=f"{queue}-{os.getpid()}", grace=STOP_WITHIN)
         screen = Screen(local, run, runner, quiet=options.json)
         playing = LocalRun(local, run, worker, runner, screen)
-        with log_nothing(), take_signals(playing.note_signal):
-            asyncio.run(playing.drive())
-            end_plan_jobs(
-                local, queue, FORCED if playing.forced else RUN_ENDED
-            )  # one that took too long is tried again
-            code = screen.finish(interrupted=playing.interrupts > 0)
-            if options.json:
-                print_json(describe_run(local, local.app.read(read_ci_run, run)))
+        signals.hand_on(playing.note_signal)
+        asyncio.run(playing.drive())
+        end_plan_jobs(local, queue, FORCED if playing.forced else RUN_ENDED)  # one that took too long is tried again
+        code = screen.finish(interrupted=playing.interrupts > 0)
+        if options.json:
+            print_json(describe_run(local, local.app.read(read_ci_run, run)))
         return code
+
+
+class EarlySignals:
+    """Signals that come while a run is made: it is cancelled once it is there, so that nobody finds half of it."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.call: Callable[[], None] | None = None
+
+    def note(self) -> None:
+        """Take note of a signal.
+
+        Raises:
+            KeyboardInterrupt: it is the second one, and nobody takes them yet: something hangs.
+        """
+        self.number += 1
+        if self.call is not None:
+            self.call()
+        elif self.number > 1:
+            raise KeyboardInterrupt
+
+    def hand_on(self, call: Callable[[], None]) -> None:
+        """Have a function called for each signal that comes from now on, and for those that came before."""
+        self.call = call
+        for _ in range(self.number):
+            call()
 
 
 @contextmanager

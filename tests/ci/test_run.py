@@ -6,10 +6,12 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import interlock
+from interlock.cli.ci_run import submit_run
 from interlock.worker.ci_artifacts import find_kept_until
 from tests.ci.repositories import (
     check_record,
@@ -559,6 +561,24 @@ def test_a_second_interrupt_waits_for_nobody(running: Running) -> None:
     assert running.are_gone()
     assert left_over(running.place) == []
     check_record(running.place)
+
+
+def test_an_interrupt_while_a_run_is_made_cancels_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def submit_and_interrupt(*facts: Any) -> int:
+        run = submit_run(*facts)
+        signal.raise_signal(signal.SIGINT)
+        return run
+
+    monkeypatch.setattr("interlock.cli.ci_run.submit_run", submit_and_interrupt)
+    place = make_repository(tmp_path / "shop", "jobs: {a: {steps: [sleep 600]}}")
+    say = ci(place)
+    try:
+        done = say("run")
+    except KeyboardInterrupt:
+        pytest.fail("the run was left as it was")
+    assert (done.code, "stopping; press Ctrl-C again" in done.out) == (130, True)
+    assert [row[1:3] for row in say("list").rows] == [["cancelled", "REPORTED"]]
+    check_record(place)
 
 
 def test_a_signal_that_the_starter_has_it_ignore_stops_nothing(tmp_path: Path) -> None:
