@@ -12,6 +12,7 @@ import msgspec
 
 from interlock.client.exceptions import Await, NotDone, Reject
 from interlock.kernel.commands import EffectStatus, ReadSteps, Record, Work
+from interlock.kernel.errors import PermanentError
 from interlock.worker.requests import check_record_name, describe_request, make_drift
 from interlock.worker.waiting import CHILD, Steps, await_steps, is_awaited, make_record, run_steps
 
@@ -28,6 +29,7 @@ class EffectRecorder:
     def __init__(self, context: "JobContext") -> None:
         self.context = context
         self.known = {status.name: status for status in context.grant.effects}
+        self.used: set[str] = set()  # names of this attempt
 
     def __call__(
         self, name: str, call: Callable[[], Any], *, check: Callable[[], Any] | None = None, of: Any = None
@@ -42,7 +44,22 @@ class EffectRecorder:
         return await await_steps(self.perform(name, call, check, of), self.context.calls)
 
     def perform(self, name: str, call: Callable[[], Any], check: Callable[[], Any] | None, of: Any) -> Steps[Any]:
+        """Raises PermanentError for a name that this attempt used before: a name stands for one call."""
         check_record_name("an effect", name)
+        if name in self.used:
+            raise PermanentError(
+                f"the effect '{name}' is there twice in this attempt, and a name stands for one call; name each by "
+                f'what sets it apart, as in ctx.effect(f"{name}-{{number}}", …)'
+            )
+        self.used.add(name)
+        try:
+            return (yield from self.perform_once(name, call, check, of))
+        except BaseException:  # nothing came of it, and it may be tried again under its name
+            self.used.discard(name)
+            raise
+
+    def perform_once(self, name: str, call: Callable[[], Any], check: Callable[[], Any] | None, of: Any) -> Steps[Any]:
+        """The call is made if it is not known what came of it: a check or a person may know."""
         sender, status, request = self.context.sender, self.known.get(name), describe_request(name, of, self.context)
         if request is not None and status is not None and status.of not in ("", request.digest):
             read = ReadSteps(tenant=self.context.tenant, held=self.context.held, name=name, effect=True)

@@ -56,16 +56,46 @@ def begin_and_lose(bank: Bank, task: interlock.Task[..., Any], *, of_a_run: bool
 
 def test_a_call_is_made_once_and_its_result_is_kept(bank: Bank) -> None:
     @bank.stage.app.task
-    def pay(ctx: interlock.Context) -> list[str]:
-        results = [ctx.effect("charge", bank.charge), ctx.effect("charge", bank.charge)]
+    def pay(ctx: interlock.Context) -> str:
+        result: str = ctx.effect("charge", bank.charge)
         ctx.sleep("between", "1h")
-        return [*results, ctx.effect("charge", bank.charge)]
+        return result
 
     job = pay.submit()
     bank.stage.drain()
     bank.stage.advance("1h")
-    assert job.wait() == ["charge 1"] * 3
+    assert job.wait() == "charge 1"
     assert bank.charges == ["charge 1"]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_name_stands_for_one_call_of_an_attempt(bank: Bank, is_async: bool) -> None:
+    """The second call would be left out without a word, as if it had been made."""
+
+    def pay(ctx: interlock.Context) -> list[str]:
+        return [ctx.effect("charge", bank.charge), ctx.effect("charge", bank.charge)]
+
+    async def pay_async(ctx: interlock.Context) -> list[str]:
+        return [await ctx.effect("charge", bank.charge), await ctx.effect("charge", bank.charge)]
+
+    task: interlock.Task[..., Any] = bank.stage.app.task(pay_async if is_async else pay)
+    with pytest.raises(interlock.Failed, match="the effect 'charge' is there twice in this attempt, and a name stands"):
+        task.submit().wait()
+    assert bank.charges == ["charge 1"]
+
+
+def test_a_call_that_surely_had_no_effect_may_be_made_again_in_its_attempt(bank: Bank) -> None:
+    def refuse() -> str:
+        raise interlock.NotDone("the bank is closed")
+
+    @bank.stage.app.task
+    def pay(ctx: interlock.Context) -> str:
+        try:
+            return str(ctx.effect("charge", refuse))
+        except interlock.NotDone:
+            return str(ctx.effect("charge", bank.charge))
+
+    assert pay.submit().wait() == "charge 1"
 
 
 def test_a_check_says_that_the_call_took_place(bank: Bank) -> None:
@@ -168,10 +198,10 @@ def test_an_async_handler_has_effects_too(bank: Bank) -> None:
         async def find() -> str | None:
             return bank.find()
 
-        return await ctx.effect.aio("charge", call, check=find) + await ctx.effect.aio("charge", call)
+        return await ctx.effect.aio("charge", call, check=find) + await ctx.effect.aio("tip", call)
 
     job = pay.submit()
-    assert job.wait() == "charge 1charge 1"
+    assert job.wait() == "charge 1charge 2"
 
 
 def test_data_are_refused_where_they_mean_nothing(bank: Bank) -> None:
