@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from interlock.kernel.approvals import Ballot, ballot, triggers_for, waiting
-from interlock.kernel.commands import Decide, Submit, Vote, Work
+from interlock.kernel.commands import Decide, Finish, LeaseGrant, Outcome, Record, Start, Submit, Vote, Work
 from interlock.kernel.errors import InterlockError, NotWanted
 from interlock.lifecycles import shipped
-from tests.engine.world import World
+from tests.engine.world import World, held
 
 
 def ship(world: World, **facts: Any) -> int:
@@ -118,3 +118,32 @@ def test_a_vote_that_several_questions_further_below_wait_for_is_refused(world: 
     world.send(Vote(unit=tell, voter="ann"))
     assert (world.unit(ship).state, world.unit(tell).state) == ("WAITING_APPROVAL", "SUCCEEDED")
     assert world.send(Vote(unit=run, voter="ann")).unit == ship
+
+
+def hold_parent(world: World) -> LeaseGrant:
+    """A job that a worker holds."""
+    world.submit()
+    (grant,) = world.claim(world.worker())
+    world.send(Start(held=(held(grant),)))
+    return grant
+
+
+def test_a_rejected_question_of_a_handler_decides_nothing_about_its_job(world: World) -> None:
+    """Whatever it says of its run: a child of a handler decides nothing, and the handler is told what came of it."""
+    grant = hold_parent(world)
+    question = '{"task": "ok?", "lifecycle": "approval"}'
+    world.send(Record(held=(held(grant),), kind="child", name="ok?", payload=question))
+    assert world.send(Vote(unit=grant.unit, voter="ann", approve=False)).state == "CANCELED"
+    assert world.unit(grant.unit).holder is not None
+    (answer,) = world.send(Finish(outcomes=(Outcome(held=held(grant)),)))
+    assert (answer.accepted, world.unit(grant.unit).outcome) == (True, "success")
+
+
+def test_a_rejected_approval_below_a_job_that_is_held_takes_it_from_its_holder(world: World) -> None:
+    grant = hold_parent(world)
+    (ship,) = world.send(Submit(work=(Work(task="ship", lifecycle="approval", parent=grant.unit),)))
+    assert world.send(Vote(unit=ship.unit, voter="ann", approve=False)).state == "CANCELED"
+    job = world.unit(grant.unit)
+    assert (job.outcome, job.holder) == ("cancelled", None)
+    (answer,) = world.send(Finish(outcomes=(Outcome(held=held(grant)),)))
+    assert not answer.accepted

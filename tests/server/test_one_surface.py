@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from interlock.kernel.commands import LeaseRef, Record
 from interlock.kernel.ids import parse_id
 from interlock.lifecycles import shipped
 from tests.cli.inside import inside
@@ -102,6 +103,35 @@ def ask_all(stage: Stage, kind: Kind, root: str) -> dict[str, Any]:
     return {verb: (answer.status_code, answer.json()) for verb, answer in answers.items()}
 
 
+def ask_below(make: Callable[[Stage], str]) -> Callable[[Stage], str]:
+    """A unit whose handler has asked people, as `ctx.ask` does."""
+
+    def ask(stage: Stage) -> str:
+        unit, grant = make(stage), stage.claim()
+        held = LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease)
+        question = '{"task": "ok?", "lifecycle": "approval"}'
+        (answer,) = stage.app.send(Record(held=(held,), kind="child", name="ok?", payload=question))
+        assert answer.accepted
+        return unit
+
+    return ask
+
+
+def finish_before_people(stage: Stage) -> str:
+    """A workstream whose task is done, and waits for a person among its checks."""
+    body = {"name": "whole", "tasks": [{"name": "part", "task": "part", "checks": ["person"]}]}
+    unit = str(stage.post("/v1/workstreams", body, status=201)["id"])
+    stage.finish(stage.claim())
+    return unit
+
+
+# What waits for one person, below a unit of each kind that may.
+WAITING: dict[str, Callable[[Stage], str]] = {
+    "job": ask_below(Stage.job), "workflow_run": Stage.run, "workstream": finish_before_people,
+    "agent_run": ask_below(AGENT_RUN),
+}  # fmt: skip
+
+
 def test_every_kind_of_work_is_here() -> None:
     assert KINDS.keys() | NOT_WORK == shipped().keys()
 
@@ -190,3 +220,30 @@ def test_every_handle_of_the_sdk_has_the_same_members(stage: Stage) -> None:
         handles[0].cancel()
         assert handles[-1].outcome == stage.get(f"/v1/jobs/{unit}")["outcome"], name
         assert [event.unit for event in stage.app.events(job=parse_id(unit))] == [unit] * len(handles[0].events())
+
+
+def test_what_waits_for_a_person_is_listed_and_decided_alike_below_every_kind(stage: Stage) -> None:
+    """By its own id, by that of what it waits in, on the command line, and in a program."""
+    ask, items, answers, lines = inside(stage.app.url), NOTHING, NOTHING, NOTHING
+    for name, make in WAITING.items():
+        for verb in ("approve", "reject"):
+            roots = ["jobs", "inbox", "cli", "sdk", *(["runs"] if KINDS[name].is_run else [])]
+            for root in roots:
+                unit = make(stage)
+                (item,) = [each for each in stage.get("/v1/inbox")["items"] if "approve" in each["words"]]
+                items = merge(items, shape(item))
+                if root == "cli":
+                    done = ask(verb, unit, "--json")
+                    assert done.code == 0, (name, verb, done.err)
+                    lines = merge(lines, shape(done.json))
+                elif root == "sdk":
+                    getattr(stage.app.inbox, verb)(parse_id(unit), by="ann")
+                else:
+                    named = item["id"] if root == "inbox" else unit
+                    answer = stage.post(f"/v1/{root}/{named}/{verb}", {"by": "ann"})
+                    assert answer["applied"], (name, verb, root, answer)
+                    answers = merge(answers, shape(answer))
+                wanted = "success" if verb == "approve" else "cancelled"
+                assert stage.get(f"/v1/jobs/{item['id']}")["outcome"] == wanted, (name, verb, root)
+                stage.ask("POST", f"/v1/jobs/{unit}/cancel", {})
+    assert NOTHING not in (items, answers, lines)

@@ -6,12 +6,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from interlock.core import validation
-from interlock.core.advance import advance, make_stamp
+from interlock.core.advance import make_stamp
 from interlock.core.cancel import make_standing
 from interlock.core.decide import apply_verdict
 from interlock.core.effective_policy import policy_of
 from interlock.core.notes import note
 from interlock.core.outcomes import keep_result
+from interlock.core.reactions.roll_up import end_child
 from interlock.core.validation import check_name, check_text
 from interlock.kernel.approvals import VERDICTS
 from interlock.kernel.commands import Command, Decide, Policy, Standing, Vote, Work, read_options
@@ -60,12 +61,17 @@ def cast_verdict(tx: UnitOfWork, command: Decide) -> Standing | None:
 
 
 def reject_parent(tx: UnitOfWork, unit: Unit, command: Decide) -> None:
-    """What was rejected takes its run with it: cancelled, unless the template says failed."""
-    if command.trigger != "reject" or not unit.parent or policy_of(tx.body(unit)).on_reject == "fail":
+    """What was rejected takes its run with it: cancelled, unless the template says failed.
+
+    What decides nothing about its parent, such as the question of a handler, is heard by that alone.
+    """
+    if command.trigger != "reject" or not unit.parent or not unit.decides:
+        return
+    if policy_of(tx.body(unit)).on_reject == "fail":
         return
     run, stamp = tx.unit(unit.parent), make_stamp(command)
     if tx.lifecycle(run).allows(run.state, "cancel"):
-        advance(tx, run, "cancel", msgspec.structs.replace(stamp, reason=stamp.reason or "rejected", cause=None))
+        end_child(tx, run, "cancel", msgspec.structs.replace(stamp, reason=stamp.reason or "rejected", cause=None))
 
 
 def check_approval(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
