@@ -18,7 +18,7 @@ from interlock.store.unit_of_work import UnitOfWork
 
 R = TypeVar("R", bound=Row)
 # What other transactions may count at the same time is written only by adding to it.
-COUNTED = ("unmet", "total", "succeeded", "lost", "decided", "deciders", "won", "gates", "blocked", "begun")
+COUNTED = ("total", "succeeded", "lost", "decided", "deciders", "won", "gates", "blocked", "begun")
 FIXED = ("id", "tenant", "lifecycle", "parent", "decides", "born", "cost", *COUNTED)
 # What an act writes, and nobody else.
 BY_ACTS = (
@@ -36,11 +36,13 @@ WORKER_WRITTEN = tuple(name for name in WorkerRow.__struct_fields__ if name not 
 def flush(tx: UnitOfWork) -> list[Moved]:
     """Writes everything that has changed: acts first, and one statement per table for the rest.
 
-    Returns the units that were born or have changed, each as it is now and as it was before (None: born).
+    Returns the units that were born or have changed, each as it is now and as it was before (None: born); a unit of
+    which nothing has changed but how many needs it still waits for is none of them.
     """
     changes, rows = tx.changes, tx.rows
     changes.flushed = True
     units = {**changes.born, **changes.moved}
+    counted = {unit: changed for unit, changed in changes.counted.items() if unit not in units}
     before = {unit: None if unit in changes.born else rows.loaded[unit] for unit in sorted(units)}
     tx.prefetched.clear()
     with tx.connection.pipeline():
@@ -49,12 +51,12 @@ def flush(tx: UnitOfWork) -> list[Moved]:
     moved = ((row, ("id", *WRITTEN)) for row in changes.moved.values())
     changes.proof = choose_proof(changes.proof, chain(acts, changes.inserts), chain(workers, moved))
     changes.clear()
-    changes.written |= units.keys()
+    changes.written |= units.keys() | counted.keys()
     changes.made_available |= {unit for unit, was in before.items() if has_become_available(units[unit], was)}
     changes.freed_tenants |= {
         was.tenant for unit, was in before.items() if was and was.holder and not units[unit].holder
     }
-    rows.loaded |= {number: copied(unit) for number, unit in units.items()}
+    rows.loaded |= {number: copied(unit) for number, unit in chain(units.items(), counted.items())}
     return [Moved(rows.loaded[unit], was) for unit, was in before.items()]
 
 
@@ -92,7 +94,7 @@ def write_acts(tx: UnitOfWork) -> list[Row]:
 
 
 def write_units(tx: UnitOfWork) -> None:
-    """What of units no act writes: clocks, budgets, and until when a lease lasts."""
+    """What of units no act writes: clocks, budgets, needs that are unmet, and until when a lease lasts."""
     moves: dict[int, list[RecordedMove]] = {}
     births: dict[int, Unit] = {}
     for move in tx.changes.moves:
@@ -103,7 +105,7 @@ def write_units(tx: UnitOfWork) -> None:
     changed: list[Unit] = []
     images: list[Unit] = []
     renewed: list[Unit] = []
-    for unit_id in sorted({*tx.changes.moved, *moves}):
+    for unit_id in sorted({*tx.changes.moved, *tx.changes.counted, *moves}):
         unit, was = tx.rows.units[unit_id], births.get(unit_id) or tx.rows.loaded[unit_id]
         image = apply_moves(unit, was, moves.get(unit_id, []))
         if WRITTEN_OF(unit) != WRITTEN_OF(image):
@@ -183,8 +185,23 @@ def count_needs(tx: UnitOfWork, changes: Mapping[int, NeedChange]) -> tuple[list
         sums[unit] -= change.ended if by_end else change.won
         if not by_end and change.won <= 0:
             lost.add(needs)
-    changed = add_counts(tx, {unit: {"unmet": number} for unit, number in sums.items() if number})
+    changed = add_needs(tx, {unit: number for unit, number in sums.items() if number})
     return [unit for unit in changed if unit.outcome is None and (unit.unmet == 0 or sums[unit.id] > 0)], lost
+
+
+def add_needs(tx: UnitOfWork, sums: Mapping[int, int]) -> list[Unit]:
+    """Adds to the unmet needs of these units; returns them, locked in the order of their ids.
+
+    The next flush writes it, together with what follows: a unit whose last need is met is written once.
+    """
+    ids = sorted(sums)
+    tx.load_units(ids)
+    units = [tx.rows.units[unit] for unit in ids]
+    for unit in units:
+        unit.unmet += sums[unit.id]
+        tx.changes.counted[unit.id] = unit
+    tx.changes.count += len(units)
+    return units
 
 
 def add_counts(tx: UnitOfWork, sums: Mapping[int, Mapping[str, int]]) -> list[Unit]:

@@ -147,6 +147,7 @@ class Changes:
         self.count = 0  # of all changes so far; a refusal that did not raise it leaves the transaction usable
         self.born: dict[int, Unit] = {}
         self.moved: dict[int, Unit] = {}  # units that have changed and were not born since the last flush
+        self.counted: dict[int, Unit] = {}  # units that wait for another number of needs
         self.bodies: dict[int, Body] = {}
         self.workers: dict[int, WorkerRow] = {}
         self.inserts: list[Row] = []  # new rows: bodies, needs, notes, workers, artifacts, rows of plugins
@@ -171,13 +172,21 @@ class Changes:
     def pending(self) -> bool:
         """Whether something has changed that the database has not seen."""
         return bool(
-            self.moves or self.born or self.moved or self.inserts or self.bodies or self.workers or self.updates
+            self.moves
+            or self.born
+            or self.moved
+            or self.counted
+            or self.inserts
+            or self.bodies
+            or self.workers
+            or self.updates
         )
 
     def clear(self) -> None:
         """Forgets what a flush has just written."""
         self.born.clear()
         self.moved.clear()
+        self.counted.clear()
         self.bodies.clear()
         self.workers.clear()
         self.inserts.clear()

@@ -7,7 +7,6 @@ import msgspec
 
 from interlock.audit.laws.rebuild import FoldedRow, Listed, apply_event
 from interlock.audit.laws.rows import (
-    CHILDREN,
     COUNTING,
     KNOWN,
     NEEDING,
@@ -24,6 +23,7 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event, Need, Unit
 from interlock.store.change_capture import read_needs, read_units
 from interlock.store.connection import Connection
+from interlock.store.flush import COUNTED
 from interlock.store.queries.snapshots import BEGINNING, Position, find_replaced, read_events_after
 
 EVENTS_MAX = 1_000_000  # of one commit
@@ -116,7 +116,7 @@ class IncrementalLaws:
         if unit.holder is not None:
             self.held[unit.holder] += sign
         if unit.parent is not None and unit.id not in self.replaced:
-            family = self.family_counts.setdefault(unit.parent, dict.fromkeys(CHILDREN, 0))
+            family = self.family_counts.setdefault(unit.parent, dict.fromkeys(COUNTED, 0))
             if sign > 0:
                 count_birth(family, unit)
             else:
@@ -157,8 +157,8 @@ class IncrementalLaws:
             if family_counts and family_counts["total"]:
                 yield Broken(COUNTING, unit_id, "it has children, and is not there")
             return
-        counts = {name: getattr(unit, name) for name in CHILDREN}
-        if counts != (family_counts or dict.fromkeys(CHILDREN, 0)):
+        counts = {name: getattr(unit, name) for name in COUNTED}
+        if counts != (family_counts or dict.fromkeys(COUNTED, 0)):
             yield Broken(COUNTING, unit_id, f"it counts {counts}, and has {family_counts}")
 
     def orphans(self) -> Iterator[Broken]:

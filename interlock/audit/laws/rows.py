@@ -58,7 +58,6 @@ class Broken(msgspec.Struct, frozen=True):
 
 EventLaw = Callable[[FoldedRow, Event, Listed], Iterator[str]]  # what the events before it say, and one event more
 RowLaw = Callable[[Unit, FoldedRow, Listed], Iterator[str]]  # a row, and what all its events say
-CHILDREN = COUNTED[1:]  # without the needs
 FORCE = "force"
 
 
@@ -282,11 +281,11 @@ def audit(
     replaced = set(find_replaced(connection))
     for unit, events in read_histories(connection):
         if unit.parent is not None and unit.id not in replaced:
-            family = counted_children.setdefault(unit.parent, dict.fromkeys(CHILDREN, 0))
+            family = counted_children.setdefault(unit.parent, dict.fromkeys(COUNTED, 0))
             count_birth(family, unit)
             add(family, unit, 1)
         if unit.total:
-            stated[unit.id] = {name: getattr(unit, name) for name in CHILDREN}
+            stated[unit.id] = {name: getattr(unit, name) for name in COUNTED}
         if unit.cost:
             costs[unit.id] = costs.get(unit.id, 0) + unit.cost
             if unit.parent is not None:

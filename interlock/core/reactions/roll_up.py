@@ -81,7 +81,7 @@ def hear_children(tx: UnitOfWork, parent: Unit, moved: list[Unit]) -> None:
     if lifecycle.options.roll_up is RollUp.SINGLE:
         trigger = current_child(lifecycle, parent, moved)
     else:
-        children = families.Children(**{name: getattr(parent, name) for name in COUNTED[1:]})
+        children = families.Children(**{name: getattr(parent, name) for name in COUNTED})
         trigger = families.verdict_of_children(lifecycle, parent.state, children)
         if trigger in VERDICTS and parent.succeeded + parent.lost < parent.total and waits_for_all(tx, parent):
             trigger = families.verdict_of_children(lifecycle, parent.state, children, waits=True)

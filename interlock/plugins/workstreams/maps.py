@@ -37,7 +37,7 @@ from interlock.plugins.workstreams.queries import (
     read_result,
 )
 from interlock.plugins.workstreams.tasks import FailureOutput, take_one
-from interlock.store.flush import add_counts
+from interlock.store.flush import add_needs
 from interlock.store.queries.for_verbs import has_note, read_notes
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -142,7 +142,7 @@ def make_items(tx: UnitOfWork, unit: Unit, own: WorkstreamOptions, given: MapOpt
         tx.add(Need(unit=unit.id, needs=task.id, tenant=unit.tenant))
     note(tx, unit.id, MAPPED, msgspec.json.encode(MapNote(len(items))).decode())
     if items:
-        add_counts(tx, {unit.id: {"unmet": len(items)}})
+        add_needs(tx, {unit.id: len(items)})
 
 
 def find_done(tx: UnitOfWork, unit: Unit, name: str, count: int) -> dict[str, DoneItem]:
