@@ -160,12 +160,15 @@ def make_memories() -> Iterator[str]:
 
 
 def make_databases(server: str) -> Iterator[str]:
-    """The URLs of empty databases of a PostgreSQL server."""
+    """The URLs of empty databases of a PostgreSQL server; each is dropped before the next one is made.
+
+    Else the server would still clean up after one graph while the next one is measured.
+    """
+    admin = connect(server)
     for number in itertools.count():
-        admin = connect(server)
         admin.script(f"CREATE DATABASE graphs{number}")
-        admin.close()
         yield swap(server, f"graphs{number}")
+        admin.script(f"DROP DATABASE graphs{number}")
 
 
 def main() -> int:
