@@ -67,10 +67,11 @@ RowKey = tuple[int | str, ...]
 UNITS_LOCKED = Query(f"SELECT {list_columns(Unit)}, {{xid}} FROM unit WHERE id {{ids}} ORDER BY id {{lock}}", Unit)
 WORKER_LOCKED = select(WorkerRow, "WHERE unit = :unit {lock}")
 BODIES = select(Body, "WHERE unit {ids}")
-# The last lease of each unit, found by its key however many there were.
+# The last lease of each unit, found by its key however many there were; a planner may begin with either table.
 LAST_LEASES = (
     "JOIN unit ON unit.id = lease.unit "
-    "WHERE unit.id {ids} AND lease.id = (SELECT max(id) FROM lease AS last WHERE last.unit = unit.id)"
+    "WHERE unit.id {ids} AND lease.unit {ids} "
+    "AND lease.id = (SELECT max(id) FROM lease AS last WHERE last.unit = unit.id)"
 )
 LAST_LEASES_OF = select(Lease, LAST_LEASES)
 

@@ -126,6 +126,7 @@ class Read:
         self.indexes: set[str] = set()
         self.scans: list[str] = []
         self.sorts: list[str] = []
+        self.whole: list[str] = []  # indexes that were read from one end to the other, on PostgreSQL
 
     def of_postgres(self, node: Mapping[str, Any]) -> None:
         if "Relation Name" in node:
@@ -137,6 +138,8 @@ class Read:
                 self.scans.append(f"{node['Node Type']} {table}")
         if "Index Name" in node:
             self.indexes.add(node["Index Name"])
+            if "Index Cond" not in node:
+                self.whole.append(node["Index Name"])
         if "Sort" in node["Node Type"]:
             self.sorts.append(node["Node Type"])
         for below in node.get("Plans", ()):

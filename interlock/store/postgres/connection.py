@@ -41,10 +41,11 @@ XID_BITS = 36
 # Every finder has its index, and reads it in order, whatever the planner believes of a table that was analyzed while
 # it was empty. Before PostgreSQL 18 a scan that cannot be avoided looks so dear then that it would be compiled first.
 # With one way left to go, whatever the values are, a statement is planned once and not each time: to plan what reads
-# or writes one row, in the guard too, costs more than to do it.
+# or writes one row, in the guard too, costs more than to do it. Nothing is shared out to other processes: a statement
+# that reads a thousand rows by their keys is done before they have started.
 PLANS = {
     "enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
-    "jit": "off", "plan_cache_mode": "force_generic_plan",
+    "jit": "off", "plan_cache_mode": "force_generic_plan", "max_parallel_workers_per_gather": "0",
 }  # fmt: skip
 UNPLAN = f"SELECT set_config(name, reset_val, true) FROM pg_settings WHERE name IN ({', '.join(map(repr, PLANS))})"
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"

@@ -23,11 +23,18 @@ WITH RECURSIVE below (unit, needs) AS (
 )
 SELECT unit, needs FROM below
 """
+# One value per row and table: a join may be planned from its other end, which reads all units that ever succeeded.
+RESULTS_OF_NEEDS = """
+SELECT need.unit, need.needs, (SELECT name FROM place WHERE place.unit = need.needs),
+       (SELECT lifecycle FROM unit WHERE unit.id = need.needs AND unit.outcome = 'success'),
+       (SELECT coalesce(length(result), 4) FROM body WHERE body.unit = need.needs)
+  FROM need WHERE need.unit {ids} ORDER BY need.unit, need.needs
+"""
 PARENTS = "SELECT DISTINCT parent FROM unit WHERE id {ids}"
 LOOK_ALONE = "SELECT pg_advisory_xact_lock(7327, (:tenant)::integer)"
 WAITING_FOR = (
-    "SELECT need.unit, need.needs FROM need JOIN unit ON unit.id = need.unit "
-    "WHERE need.needs {ids} AND need.by_end = 0 AND unit.outcome IS NULL"
+    "SELECT (SELECT id FROM unit WHERE unit.id = need.unit AND unit.outcome IS NULL), need.needs FROM need "
+    "WHERE need.needs {ids} AND need.by_end = 0"
 )
 
 
@@ -75,7 +82,8 @@ def look_for_circles_alone(tx: UnitOfWork) -> bool:
 
 def find_waiting_for(tx: UnitOfWork, units: Sequence[int]) -> list[tuple[int, int]]:
     """The open units that need the success of these, each with the one that it needs."""
-    return [(unit, needs) for unit, needs in tx.connection.rows(WAITING_FOR, {"ids": list(units)})]
+    rows = tx.connection.rows(WAITING_FOR, {"ids": list(units)})
+    return [(unit, needs) for unit, needs in rows if unit is not None]
 
 
 # Results of what units need.
@@ -92,15 +100,10 @@ class ResultOfNeed(NamedTuple):
 
 def list_results_of_needs(tx: UnitOfWork, units: Sequence[int]) -> dict[int, list[ResultOfNeed]]:
     """By unit: what it needs and has succeeded, the oldest first. The results themselves are not read."""
-    sql = (
-        "SELECT need.unit, need.needs, place.name, unit.lifecycle, coalesce(length(body.result), 4) FROM need "
-        "JOIN unit ON unit.id = need.needs JOIN body ON body.unit = need.needs "
-        "LEFT JOIN place ON place.unit = need.needs "
-        "WHERE need.unit {ids} AND unit.outcome = 'success' ORDER BY need.unit, need.needs"
-    )
     results: dict[int, list[ResultOfNeed]] = {}
-    for unit, *result in tx.connection.rows(sql, {"ids": list(units)}):
-        results.setdefault(unit, []).append(ResultOfNeed(*result))
+    for unit, needs, name, lifecycle, length in tx.connection.rows(RESULTS_OF_NEEDS, {"ids": list(units)}):
+        if lifecycle is not None:
+            results.setdefault(unit, []).append(ResultOfNeed(needs, name, lifecycle, length))
     return results
 
 

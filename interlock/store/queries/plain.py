@@ -44,6 +44,7 @@ UNLOCKED = f"""
 (SELECT {COLUMNS}, {FITS} FROM unit WHERE id IN (SELECT id FROM ({{heads}})) {URGENCY})
 """
 # Held by somebody whose success is all that there is to it. The lease's row is not locked: who has the unit writes it.
+# Both tables are asked for these units: else a planner may begin with all leases.
 HELD = """
 SELECT lifecycle, state, lease, version, attempt, fence, holder, until, ttl, beat,
        {list:id}, {list:act}, {list:lease_id}, {list:secret}
@@ -51,8 +52,8 @@ FROM (
     SELECT unit.id, unit.act, unit.lifecycle, unit.state, unit.lease, unit.lease_id, unit.version, unit.attempt,
            unit.fence, unit.holder, lease.until, lease.ttl, lease.beat, lease.secret
       FROM unit JOIN lease ON lease.unit = unit.id AND lease.id = unit.lease_id
-     WHERE unit.id {ids} AND unit.tenant = :tenant AND unit.plain = 1 AND unit.failures = 0 AND unit.asked_at IS NULL
-       AND unit.changed_at <= :now AND lease.until > :now
+     WHERE unit.id {ids} AND lease.unit {ids} AND unit.tenant = :tenant AND unit.plain = 1 AND unit.failures = 0
+       AND unit.asked_at IS NULL AND unit.changed_at <= :now AND lease.until > :now
      ORDER BY unit.id {lock_unit}) AS held
 GROUP BY lifecycle, state, lease, version, attempt, fence, holder, until, ttl, beat
 """
@@ -63,8 +64,9 @@ STARTABLE = """
 SELECT unit.id, unit.act, unit.lifecycle, unit.state, unit.lease, unit.lease_id, unit.version, unit.attempt, unit.fence,
        lease.until, lease.ttl, lease.beat, lease.secret, body.policy
   FROM unit JOIN lease ON lease.unit = unit.id AND lease.id = unit.lease_id JOIN body ON body.unit = unit.id
- WHERE unit.id {ids} AND unit.tenant = :tenant AND unit.plain = 1 AND unit.failures = 0 AND unit.asked_at IS NULL
-   AND unit.started_at IS NULL AND unit.wake_at IS NULL AND unit.changed_at <= :now AND lease.until > :now
+ WHERE unit.id {ids} AND lease.unit {ids} AND unit.tenant = :tenant AND unit.plain = 1 AND unit.failures = 0
+   AND unit.asked_at IS NULL AND unit.started_at IS NULL AND unit.wake_at IS NULL AND unit.changed_at <= :now
+   AND lease.until > :now
  ORDER BY unit.id {lock_unit}
 """
 
