@@ -43,7 +43,7 @@ def retry_job(
     folder: Folder = HERE,
     json: Json = False,
 ) -> None:
-    """Retry a job, and all that comes after it, with the files that it had. Other results are kept."""
+    """Retry a job, all that comes after it and what did not succeed, with the files that it had."""
     with open_local(folder) as local:
         row = find_run(local, run)
         find_jobs(local, row, job)

@@ -147,8 +147,23 @@ def test_a_config_that_is_wrong_never_falls_back(place: Path, ask: Ask, interloc
     git(place, "rm", "--quiet", "--cached", ".interlock/ci.yaml")
     assert (
         ask("ci", "plan", "-C", str(place)).err
-        == ".interlock/ci.yaml is there, and git ignores it; take it out of .gitignore"
+        == ".interlock/ci.yaml is there, and git ignores it; take it out of .gitignore (with --tracked: `git add` it)"
     )
+
+
+def test_a_config_that_is_no_file_is_refused_by_plan_and_lint_alike(place: Path, ask: Ask) -> None:
+    file = place / ".interlock" / "ci.yaml"
+    file.rename(place / "other.yaml")
+    file.symlink_to("../other.yaml")
+    done = [ask("ci", words, "-C", str(place)) for words in ("plan", "lint")]
+    assert [(each.code, each.err) for each in done] == [
+        (2, ".interlock/ci.yaml is a link or a submodule; a config is a file"),
+        (2, ".interlock/ci.yaml is a link; a config is a file"),
+    ]
+    file.unlink()
+    write_files(place, {".interlock/ci.yaml/jobs.yaml": "jobs: {}"})
+    done = [ask("ci", words, "-C", str(place)) for words in ("plan", "lint")]
+    assert [(each.code, each.err) for each in done] == [(2, ".interlock/ci.yaml is a folder; a config is a file")] * 2
 
 
 def test_lint_says_everything_at_once(place: Path, tmp_path: Path, ask: Ask) -> None:

@@ -124,7 +124,7 @@ def find_ignored(checkout: Checkout, snapshot: WorkingTree) -> tuple[str, ...]:
     return tuple(
         file
         for file in (CONFIG_FILE, OLD_FILE)
-        if file not in snapshot.tree and os.path.exists(os.path.join(checkout.root, file))
+        if file not in snapshot.tree and os.path.isfile(os.path.join(checkout.root, file))
     )
 
 

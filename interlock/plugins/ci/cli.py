@@ -122,7 +122,10 @@ def find_config_file(folder: Path) -> tuple[Path, str]:
         raise InterlockError(f"there are two configs, {CONFIG_FILE} and {OLD_FILE}; keep one of them")
     if not names:
         raise InterlockError(f"there is no {CONFIG_FILE} in '{root}'; `interlock ci init` writes one")
-    return Path(root, names[0]), names[0]
+    path = Path(root, names[0])
+    if path.is_symlink() or not path.is_file():
+        raise InterlockError(f"{names[0]} is {'a link' if path.is_symlink() else 'a folder'}; a config is a file")
+    return path, names[0]
 
 
 def read_config_file(path: Path) -> bytes:

@@ -59,8 +59,12 @@ def find_config(
             return parse(files[file], file), "config", file
         if file in tree:
             raise InterlockError(f"{file} is a link or a submodule; a config is a file")
+        if any(path.startswith(f"{file}/") for path in tree):
+            raise InterlockError(f"{file} is a folder; a config is a file")
         if file in ignored:
-            raise InterlockError(f"{file} is there, and git ignores it; take it out of .gitignore")
+            raise InterlockError(
+                f"{file} is there, and git ignores it; take it out of .gitignore (with --tracked: `git add` it)"
+            )
     if misspelt := next((file for file in MISSPELT if file in tree), None):
         raise InterlockError(f"there is {misspelt}, which is not read; the config is {CONFIG_FILE}")
     config = discover(tree.keys(), {name: text.decode(errors="replace") for name, text in files.items()})
