@@ -15,6 +15,12 @@ def format_id(lifecycle: str, unit: int) -> str:
     return f"{lifecycle}_{'-' if unit < 0 else ''}{word or '0'}"
 
 
+def format_kind(lifecycle: str) -> str:
+    """What a unit is called in a sentence: a step, a task, a CI job, an agent job."""
+    first, *more = lifecycle.split("_")
+    return " ".join(("CI" if first == "ci" else first, *more))
+
+
 def parse_id(text: str) -> int:
     """The unit that somebody means: by its whole id, or by its last word.
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from interlock.client.why import Why, explain
-from interlock.kernel.commands import Cancel, Finish, Outcome, Submit, Work
+from interlock.kernel.commands import Cancel, Finish, Outcome, PauseWork, Submit, Work
 from interlock.store.queries.views import notes_of, read_summary
+from tests.engine.test_ci_plans import fail, make_job, plan, start, submit_run
 from tests.engine.test_families import workflow, workstream
 from tests.engine.world import SECOND, World, held
 from tests.store.databases import declare
@@ -138,8 +139,36 @@ def test_a_child_that_decides_is_named_before_others(world: World, decides: bool
         world.pass_time(1)
     assert world.unit(run).outcome == "failure"
     named = "core" if decides else "extra"
-    assert f"step '{named}'" in why(world, run).answer
+    assert f": task '{named}': " in why(world, run).answer
     assert f"{named} broke" in why(world, run).answer
+
+
+def test_what_ended_a_run_is_called_what_it_is(world: World) -> None:
+    worker = world.worker(capacity=9)
+    agent = (Work(task="w", lifecycle="agent_run", ref="r"), Work(task="w", lifecycle="agent_job", parent="r"))
+    job = world.send(Submit(work=agent))
+    (grant,) = world.claim(worker)
+    world.start(grant)
+    world.finish(grant, ended="failure", error="lost the thread", error_class="PermanentError")
+    assert f": agent job 'w': agent_job_{job[1].unit} failed at " in why(world, job[0].unit).answer
+    run = submit_run(world)
+    plan(world, run, make_job("lint", attempts=1))
+    fail(world, start(world, worker), exit_code=1)
+    assert ": CI job 'lint': ci_job_" in why(world, run).answer
+
+
+def test_why_of_a_paused_run_calls_what_goes_on_by_its_name(world: World) -> None:
+    """A workstream has tasks, a workflow has steps; and one of them is one."""
+    runs = [(workstream(world, ("a", True, ()), ("b", True, ())), "tasks"), (workflow(world, "x", "y"), "steps")]
+    worker = world.worker()
+    for (run, *_), kind in runs:
+        grants = world.claim(worker, 2)
+        for grant in grants:
+            world.start(grant)
+        world.send(PauseWork(unit=run))
+        count = len(grants)
+        goes_on = f"{count} of its {kind} {'have begun, and go on' if count > 1 else 'has begun, and goes on'}"
+        assert goes_on in why(world, run).details
 
 
 def test_a_job_that_has_succeeded_has_no_old_error(world: World) -> None:

@@ -12,7 +12,7 @@ from interlock.client.why.workers import describe_taken, explain_no_claim, expla
 from interlock.core.notes import CANCEL_REQUEST
 from interlock.kernel.approvals import ballot
 from interlock.kernel.commands import Resource
-from interlock.kernel.ids import format_id
+from interlock.kernel.ids import format_id, format_kind
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.policy import LEASED
@@ -82,14 +82,14 @@ def suggest_again(facts: Facts) -> str:
 
 
 def describe_culprit(facts: Facts) -> str:
-    """Says which step ended a run, by its name in the run, and how that step ended."""
+    """Says which step or task ended a run, by its name in the run, and how that ended."""
     below = facts.culprit
     if below is None:
         return ""
     name = below.policy.step or below.view.body.task
     reason = find_reason(below)
     last_error = next((detail for detail in reason.details if detail.startswith(LAST_ERROR)), "")
-    return f"step '{name}': {reason.answer}{f'; {last_error}' if last_error else ''}"
+    return f"{format_kind(below.unit.lifecycle)} '{name}': {reason.answer}{f'; {last_error}' if last_error else ''}"
 
 
 def describe_cancel(payload: dict[str, Any]) -> str:
@@ -297,12 +297,21 @@ def explain_pause(facts: Facts) -> Reason | None:
     pause, name = (whole or facts.pauses)[0]
     if pause.kind == OUTAGE:
         return explain_outage(facts, pause)
-    goes_on = f"{facts.unit.begun} of its steps have begun, and go on" if facts.unit.begun else ""
+    goes_on = describe_begun(facts)
     end = f"let it go on: interlock unpause {name_options(pause, name)}"
     state = describe_pause(pause, facts.now)
     if whole:
         return Reason("paused", f"{facts.name} is {state}", drop_empty(goes_on, end))
     return Reason("paused", f"{facts.name} waits: {name} is {state}", drop_empty(end))
+
+
+def describe_begun(facts: Facts) -> str:
+    """Says how many of what is below it have begun, if any have."""
+    if not (count := facts.unit.begun):
+        return ""
+    kinds = {child.unit.lifecycle for child in facts.children if child.unit.outcome is None}
+    kind = format_kind(kinds.pop()) if len(kinds) == 1 else "step"
+    return f"{count} of its {kind}s {'has begun, and goes on' if count == 1 else 'have begun, and go on'}"
 
 
 def explain_outage(facts: Facts, outage: PauseRow) -> Reason | None:
