@@ -5,11 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.kernel.commands import Decide, Enter, LeaseGrant, Submit, Vote, Work
+from interlock.kernel.commands import Decide, DefineTask, Enter, LeaseGrant, Submit, Vote, Work
+from interlock.kernel.durations import LONGEST_US
 from interlock.kernel.errors import InterlockError
 from tests.engine.world import SECOND, World, held
 
-MINUTE = 60
+MINUTE, HOUR_US = 60, 3_600 * SECOND
 COMMAND = '{"shell": {"command": "make lint"}}'
 
 
@@ -156,11 +157,40 @@ def test_a_gate_that_nobody_answers_runs_out_of_time(world: World, gate: str, mi
     assert world.unit(unit).state == "failed"
 
 
-def test_a_gate_waits_as_long_as_its_checks_may_take(world: World) -> None:
-    long = {"task": "soak", "timeout_us": 3_600 * SECOND, "attempts": 2}
+@pytest.mark.parametrize(
+    ("more", "longest_us"),
+    [
+        ({"attempts": 1}, HOUR_US),
+        ({"attempts": 2, "backoff_us": 60 * SECOND}, 2 * HOUR_US + 60 * SECOND),
+        ({"backoff_us": 60 * SECOND, "backoff_cap_us": 90 * SECOND}, 3 * HOUR_US + 180 * SECOND),  # a job has 3 tries
+        ({"attempts": 1, "losses": 2, "backoff_us": 60 * SECOND, "backoff_cap_us": 60 * SECOND}, 3 * HOUR_US + 120 * SECOND),
+        ({"attempts": 1, "queue_timeout_us": HOUR_US}, 2 * HOUR_US),
+        ({"attempts": 2**40}, LONGEST_US),
+    ],
+)  # fmt: skip
+def test_a_gate_waits_as_long_as_its_checks_may_take(world: World, more: dict[str, int], longest_us: int) -> None:
+    long = {"task": "soak", "timeout_us": HOUR_US, **more}
     _, task, worker = stream_of(world, options(long, "lint"))
     finish_next(world, worker, "build")
-    assert world.unit(task).deadline_at == world.now_us + 2 * 3_600 * SECOND
+    assert world.unit(task).deadline_at == world.now_us + longest_us
+
+
+def test_a_check_has_the_rules_of_its_task(world: World) -> None:
+    """It is named alone, as in a file; what it leaves out is what a program has said of the task."""
+    rules = Work(task="soak", queue="slow", attempts=1, timeout_us=HOUR_US, capabilities=("big",), labels='{"a": "b"}')
+    world.send(DefineTask(work=rules))
+    own = {"task": "soak", "queue": "fast"}
+    _, task, worker = stream_of(world, options("soak", own, last=["soak"], in_order=True))
+    finish_next(world, worker, "build")
+    assert world.unit(task).deadline_at == world.now_us + 3 * HOUR_US
+    able = world.worker("able", capabilities=("big",))
+    for queue in ("slow", "fast", "slow"):
+        assert world.claim(worker, queues=("slow", "fast")) == world.claim(able) == []
+        (grant,) = world.claim(able, queues=(queue,))
+        world.start(grant)
+        world.finish(grant)
+    assert world.unit(task).state == "completed"
+    assert world.body(grant.unit).labels == '{"a":"b"}'
 
 
 def test_checks_are_stopped_with_what_they_check(world: World) -> None:

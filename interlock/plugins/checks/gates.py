@@ -13,20 +13,23 @@ time one is the last.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from interlock.core import validation
 from interlock.core.advance import Stamp, advance, change
-from interlock.core.effective_policy import find_deadline, option_of
+from interlock.core.effective_policy import NO_BACKOFF, find_deadline, option_of
 from interlock.core.notes import note
-from interlock.core.submit import create_ready
+from interlock.core.submit import complete_work, create_ready
 from interlock.kernel.commands import Work
+from interlock.kernel.durations import LONGEST_US
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Unit
+from interlock.kernel.timing import backoff
 from interlock.plugins.checks.queries import CheckNote, GateNote, read_checked, read_end
 from interlock.store.hooks import Moved, Reaction
 from interlock.store.queries.for_verbs import has_note, read_notes
@@ -38,6 +41,8 @@ APPROVAL, PERSON = "approval", "person"
 CHECKS_MAX = 100  # of one gate
 NOT_ALLOWED = ("parent", "needs", "after", "needs_end", "after_end", "ref", "key", "step", "undo", "when")
 VALID, INVALID = "valid", "invalid"
+LATEST = 1.0  # the place within a delay's jitter that makes it the longest
+GROWING = 40  # so many pauses grow; those after them are as long as the last
 
 
 class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -138,17 +143,23 @@ def enter_gate(tx: UnitOfWork, unit: Unit, given: Checks, jobs: Sequence[str | W
     entry = unit.version
     gate = GateNote(len(jobs), given.in_order, len(given.last))
     note(tx, unit.id, ENTERED, encode_note(gate), name=str(entry))
-    change(tx, unit, deadline_at=deadline_of_gate(tx, unit, given, [as_work(job) for job in every]))
+    works = list_checks(tx, unit, every)
+    change(tx, unit, deadline_at=deadline_of_gate(tx, unit, given, works))
     for index in range(1 if given.in_order or not jobs else len(jobs)):
-        make_check(tx, unit, entry, index, every[index])
+        make_check(tx, unit, entry, index, works[index])
 
 
-def make_check(tx: UnitOfWork, unit: Unit, entry: int, index: int, job: str | Work) -> None:
+def list_checks(tx: UnitOfWork, unit: Unit, jobs: Sequence[str | Work]) -> Sequence[Work]:
+    """The works of checks below a unit, with the rules that their tasks have and they leave out."""
+    return complete_work(tx, [msgspec.structs.replace(as_work(job), parent=unit.id) for job in jobs])
+
+
+def make_check(tx: UnitOfWork, unit: Unit, entry: int, index: int, work: Work) -> None:
     """A check is made below what it checks. It takes the arguments of that, unless it has its own."""
-    work, body = as_work(job), tx.body(unit)
+    body = tx.body(unit)
     options = {**read_all_options(work), NAME: Checks(entry=entry, index=index)}
     work = msgspec.structs.replace(
-        work, parent=unit.id, decides=False, input=body.input if work.input == "null" else work.input,
+        work, decides=False, input=body.input if work.input == "null" else work.input,
         options=encode_note(options), priority=work.priority or unit.priority,
     )  # fmt: skip
     stamp = Stamp("engine", "check", f"{format_id(unit.lifecycle, unit.id)}:{entry}")
@@ -163,9 +174,25 @@ def deadline_of_gate(tx: UnitOfWork, unit: Unit, given: Checks, jobs: Sequence[W
     own_at = find_deadline(tx, unit, tx.now)
     if own_at is None or any(job.lifecycle == APPROVAL for job in jobs):
         return None
-    each_us = [(job.queue_timeout_us or 0) + (job.timeout_us or 0) * (job.attempts or 1) for job in jobs]
+    each_us = [find_longest_us(tx.lifecycles[job.lifecycle], job) for job in jobs]
     first_us, last_us = each_us[: len(jobs) - len(given.last)], each_us[len(jobs) - len(given.last) :]
-    return max(own_at, tx.now + (sum(first_us) if given.in_order else max(first_us, default=0)) + sum(last_us))
+    all_us = (sum(first_us) if given.in_order else max(first_us, default=0)) + sum(last_us)
+    return max(own_at, tx.now + min(all_us, LONGEST_US))
+
+
+def find_longest_us(lifecycle: Lifecycle, job: Work) -> int:
+    """How long a check may take by its own terms: waiting, all its attempts, and the pauses between them.
+
+    One that may run for any time has no such terms, but for how long it may wait.
+    """
+    waits_us = job.queue_timeout_us or 0
+    if job.timeout_us is None:
+        return waits_us
+    tries = (job.attempts or lifecycle.options.budget.attempts) + (job.losses or 0)
+    rule = lifecycle.options.backoff or NO_BACKOFF
+    rule = replace(rule, base_us=job.backoff_us or rule.base_us, cap_us=job.backoff_cap_us or rule.cap_us)
+    growing = sum(backoff(rule, before, LATEST) for before in range(min(tries - 1, GROWING)))
+    return waits_us + job.timeout_us * tries + growing + max(tries - 1 - GROWING, 0) * backoff(rule, GROWING, LATEST)
 
 
 # A check has ended.
@@ -201,7 +228,8 @@ def count_check(tx: UnitOfWork, unit: Unit, check: Unit, own: Checks) -> None:
     if not given.in_order and len(ended) < len(given.jobs):
         return
     if all_passed and len(ended) < len(every):
-        make_check(tx, unit, entry, len(ended), every[len(ended)])
+        (work,) = list_checks(tx, unit, every[len(ended) : len(ended) + 1])
+        make_check(tx, unit, entry, len(ended), work)
     else:
         give_verdict(tx, unit, ended)
 
