@@ -154,7 +154,7 @@ def check_work(lifecycles: Mapping[str, Lifecycle], work: Work, hooks: Hooks) ->
     if lifecycle.options.roll_up is RollUp.ALL:
         check_clocks(work, lifecycle)
     check_options_known(work, dict(hooks.options))
-    for check_options in hooks.checks:
+    for check_options in (*hooks.checks, *hooks.checks_each):
         check_options(lifecycles, work)
     for inner in list_inner_work(work):
         try:
@@ -232,8 +232,8 @@ def check_work_once(tx: UnitOfWork, work: Work) -> int:
     if work.cause and not EVENT.fullmatch(work.cause):
         raise InterlockError(f"cause = {work.cause[:40]!r} is not allowed; allowed is an event, as in job_4r1:3")
     rules = shared_values(work)
-    if work.options is not None:  # a plugin may look at these as well
-        rules = (*rules, work.step is None, work.needs)
+    if work.options is not None:  # a plugin may look at whether it has a name
+        rules = (*rules, work.step is None)
     checked = tx.cache.state(CheckedWork)
     if (kind := checked.rules.get(rules)) is None:
         check_work(tx.lifecycles, work, tx.hooks)
@@ -246,4 +246,6 @@ def check_work_once(tx: UnitOfWork, work: Work) -> int:
     if work.step is not None:
         check_name("step", work.step)
     check_json("input", work.input)
+    for check in tx.hooks.checks_each:
+        check(tx.lifecycles, work)
     return kind

@@ -107,7 +107,8 @@ class OnRecord(NamedTuple):
 # Called whenever a unit's columns are derived, with the unit, whether it could be claimed now, and whether it is held.
 # Returns whether it has what it needs; one that has not is parked on the key that it waits for.
 Gate = Callable[["UnitOfWork", Unit, bool, bool], bool]
-# Called before anything is made of work. Raises InterlockError if nothing may be made of it.
+# Called before anything is made of work. Raises InterlockError if nothing may be made of it. Of work that says the same
+# but for what is each one's own, such as its needs, `checks` may be asked once; `checks_each` is asked for each.
 Check = Callable[[Mapping[str, Lifecycle], Work], None]
 # Returns works with what their tasks say of all their work and they leave out; called before anything else is done with
 # them. Raises InterlockError if nothing may be made of them.
@@ -190,6 +191,7 @@ class Hooks(NamedTuple):
     options: tuple[tuple[str, type], ...] = ()  # by plugin: the type of its member of `Work.options`
     gates: tuple[Gate, ...] = ()
     checks: tuple[Check, ...] = ()
+    checks_each: tuple[Check, ...] = ()
     complete_work: tuple[CompleteWork, ...] = ()
     prepare_work: tuple[PrepareWork, ...] = ()
     before_birth: tuple[BeforeBirth, ...] = ()

@@ -74,17 +74,18 @@ def check_workstream(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
         validation.check_range("at_once", own.at_once, 1, AT_ONCE_MAX)
     if own.takes_us is not None:
         validation.check_range("takes_us", own.takes_us, 0, LONGEST_US)
-    if own.map is not None:
-        check_map(work, own.map)
 
 
-def check_map(work: Work, own: MapOptions) -> None:
+def check_map(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
     """Check what a map goes over.
 
     Raises:
         InterlockError: it is not allowed; the text says what is.
     """
-    name, _, _ = own.over.partition(".")
+    if (options := read_own(work)) is None or options.map is None:
+        return
+    own = options.map
+    name, dot, path = own.over.partition(".")
     if work.step is None:
         raise InterlockError("a map has a name (step): its tasks are called like it")
     if name not in work.needs:
@@ -93,6 +94,8 @@ def check_map(work: Work, own: MapOptions) -> None:
             f"as in NEED.field; it needs {', '.join(work.needs) or 'nothing'}"
         )
     validation.check_name("argument", own.argument)
+    if dot and not all(path.split(".")):
+        raise InterlockError(f"map: over = '{own.over}' is not allowed; a part of its path is empty")
     if own.at_once is not None:
         validation.check_range("at_once", own.at_once, 1, AT_ONCE_MAX)
 

@@ -6,7 +6,7 @@ from interlock.plugins.workstreams.adding import add_tasks, plan_complete, refus
 from interlock.plugins.workstreams.laws import LAWS
 from interlock.plugins.workstreams.maps import run_map
 from interlock.plugins.workstreams.operations import leave_reassigned, reassign_task, retry_task, skip_task
-from interlock.plugins.workstreams.options import NAME, WorkstreamOptions, check_workstream
+from interlock.plugins.workstreams.options import NAME, WorkstreamOptions, check_map, check_workstream
 from interlock.plugins.workstreams.reruns import rerun_workstream
 from interlock.plugins.workstreams.stories import STORIES
 from interlock.plugins.workstreams.tasks import PASS_ALLOWED, allow_failure, limit_tasks
@@ -23,6 +23,7 @@ PLUGIN = Plugin(
     commands={AddTasks: add_tasks, RetryTask: retry_task, SkipTask: skip_task, ReassignTask: reassign_task},
     hooks=Hooks(
         checks=(check_workstream,),
+        checks_each=(check_map,),
         prepare_work=(refuse_late, limit_tasks),
         after_submit=(plan_complete,),
         before_ready=(run_map,),
