@@ -109,6 +109,24 @@ def test_a_file_that_is_no_archive_is_refused(place: Place, tmp_path: Path) -> N
     assert (said.code, said.err) == (2, f"'{tmp_path / 'none'}' cannot be read: No such file or directory")
 
 
+def test_a_part_of_an_archive_is_refused_and_nothing_of_it_comes_back(place: Place, tmp_path: Path) -> None:
+    ends = [end(place), end(place, "cancelled")]
+    place.ask("export", "--state", tmp_path)
+    files = [tmp_path / "archive" / f"{format_id('workstream', stream)}.jsonl" for stream in ends]
+    lines = [line for file in files for line in file.read_bytes().splitlines(keepends=True)]
+    whole = {len(files[0].read_bytes().splitlines()), len(lines)}  # where a tree ends
+    part, other = tmp_path / "part.jsonl", f"sqlite:///{tmp_path}/other.db"
+    cuts = {0, 1, *(number + more for number in whole for more in (-2, -1, 0, 1)), len(lines) // 4}
+    for count in sorted(cut for cut in cuts if cut <= len(lines)):
+        part.write_bytes(b"".join(lines[:count]))
+        said = place.ask("restore", part, "--dry-run", "--db", other)
+        if count in whole:
+            assert (said.code, said.err) == (0, "")
+        else:
+            assert (said.code, "is not whole: its last line is not the end of a tree" in said.err) == (2, True)
+    assert place.ask("restore", part, "--db", other).code == 0
+
+
 def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence(place: Place, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said = place.ask("export", "--state", tmp_path / "file")

@@ -153,7 +153,8 @@ def read_trees(path: Path, tenant: int) -> Iterator[tuple[str, RestoreTree]]:
         list(read_back(path))
         acts: dict[int, dict[int, Act]] = {}  # by unit and id: one may tell of several trees
         rows, lanes, others = list[Row](), list[ArchivedLane](), list[dict[str, Any]]()
-        for line in path.read_bytes().splitlines():
+        text = path.read_bytes().splitlines()
+        for line in text:
             if line.startswith(ACT):
                 act = msgspec.json.decode(line, type=Act)
                 for unit in act.units:
@@ -177,6 +178,8 @@ def read_trees(path: Path, tenant: int) -> Iterator[tuple[str, RestoreTree]]:
                 rows.append(msgspec.json.decode(line, type=kind))
             else:
                 others.append(row)
+        if not text or not text[-1].startswith(TREE):
+            raise InterlockError(f"'{path}' is not whole: its last line is not the end of a tree")
     except OSError as error:
         raise InterlockError(f"'{path}' cannot be read: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeError, KeyError):
