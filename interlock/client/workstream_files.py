@@ -303,7 +303,7 @@ def make_run(app: "App", spec: RunSpec, name: str) -> tuple[Any, dict[str, Any]]
         "queue": spec.queue, "attempts": spec.attempts, "timeout": spec.timeout, "mutex": spec.mutex,
         "capabilities": list(spec.capabilities), "resources": make_resources(spec.resources),
     }  # fmt: skip
-    rules = {rule: value for rule, value in given.items() if value}
+    rules = {rule: value for rule, value in given.items() if value not in (None, [], ())}
     if spec.run is not None:
         limits = {limit: int(value) if value.is_integer() else value for limit, value in spec.limits.items()}
         own = {"environment": spec.environment, "directory": spec.directory, "limits": limits}
@@ -324,11 +324,21 @@ def make_one_resource(name: str, spec: Any) -> Resource:
     """Raises InterlockError for a resource that could never be had."""
     mode = spec if isinstance(spec, str) else spec.mode
     try:
+        refuse_other_numbers(mode, spec)
         if mode == "counted":
             return counted(name, spec.n, of=spec.of or 0)
         return rated(name, spec.n, spec.per or 0) if mode == "rated" else make_resource(name, mode)
     except InterlockError as wrong:
         raise InterlockError(f"resource '{name}': {wrong}") from None
+
+
+def refuse_other_numbers(mode: str, spec: Any) -> None:
+    """Raises InterlockError for numbers that this mode of a resource does not have."""
+    allowed = {"counted": ("n", "of"), "rated": ("n", "per")}.get(mode, ())
+    for name, without in (("n", 1), ("of", None), ("per", None)):
+        if not isinstance(spec, str) and name not in allowed and getattr(spec, name) != without:
+            takes = " and ".join(allowed) or "nothing more"
+            raise InterlockError(f"{name} is not allowed for mode {mode}, which takes {takes}")
 
 
 def make_check_part(app: "App", spec: "str | CheckSpec") -> Any:

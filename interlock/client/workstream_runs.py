@@ -1,5 +1,6 @@
 """A workstream as its submitter sees it: tasks, outputs, and what people do to it."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from interlock.client.workstream_works import (
     split_pages,
 )
 from interlock.kernel.commands import LOCAL, ReassignTask, RetryTask, SkipTask, Standing, Submitted
+from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
 from interlock.store.queries.views import View, view
 
@@ -150,6 +152,7 @@ def add_parts(stream: Job, given: Iterable[Any], by: str) -> Steps[list[Job]]:
         InterlockError: one is refused, and with it its page.
     """
     app, parts = stream.app, [read_part(part) for part in given]
+    refuse_same_names(stream.id, [part.name for part in parts])
     top: View = yield Read(view, (stream.unit,))
     arguments = msgspec.json.decode(unpack(app, top.body.input), type=dict[str, Any] | None) or {}
     works = [inherit(app, make_added(app, stream.unit, part, arguments, top.unit.priority)) for part in parts]
@@ -158,6 +161,12 @@ def add_parts(stream: Job, given: Iterable[Any], by: str) -> Steps[list[Job]]:
     made = dict(zip(order, (yield from send_pages(app, stream.unit, pages, by)), strict=True))
     answers = [made[place] for place in range(len(parts))]
     return [Job(app, each.unit, created=each.created, lifecycle=each.lifecycle) for each in answers]
+
+
+def refuse_same_names(workstream: str, names: Sequence[str]) -> None:
+    """Raises InterlockError if two of some tasks have one name; one that is there already is no second one."""
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise InterlockError(f"{workstream}: two tasks are called '{twice[0]}'; give one of them another name")
 
 
 def order_parts(parts: Sequence[WorkstreamTask]) -> list[int]:

@@ -26,7 +26,7 @@ from interlock.core.ready import is_planned, make_ready
 from interlock.core.tenants import refuse_too_long
 from interlock.core.validation import check_work, check_work_once, encode_policy, policy_values
 from interlock.kernel.commands import Submit, Submitted, Work
-from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.errors import InterlockError, NotWanted, Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
@@ -265,7 +265,7 @@ def find_parent(tx: UnitOfWork, work: Work, refs: dict[str, int]) -> Unit | None
 def create_ready(tx: UnitOfWork, work: Work, stamp: Stamp, parent: Unit | None, refs: dict[str, int]) -> Unit:
     """A unit with its body and its needs, ready if nothing keeps it."""
     if parent is not None and tx.lifecycle(parent).settled(parent.state):
-        raise InterlockError(
+        raise NotWanted(
             f"{format_id(parent.lifecycle, parent.id)} has ended ({parent.state}); it gets no more children"
         )
     needs = lock_needs(tx, work, parent, refs)

@@ -24,7 +24,7 @@ class NoVerdict(Refused):
 
 
 class NotWanted(InterlockError):
-    """A decision or signal that nobody waits for, or that this person may not give; nothing was changed."""
+    """What the present state does not allow, such as a decision that nobody waits for; nothing was changed."""
 
 
 class Unknown(InterlockError):

@@ -323,6 +323,8 @@ def test_tasks_are_added_while_it_runs_and_not_after(site: Site) -> None:
     assert (added.created, added.state) == (True, "pending")
     assert asyncio.run(stream.add.aio(site.build, name="hotfix", needs=["fetch"])).unit == added.unit
     assert not stream.add(site.build, name="hotfix", needs=["fetch"]).created
+    with pytest.raises(InterlockError, match=rf"{stream.id}: two tasks are called 'x'; give one of them another name"):
+        stream.add_many([interlock.task(site.docs, name=name) for name in ("x", "y", "x")])
     more = [interlock.task(site.fetch, name=name, arguments={"ref": name}) for name in ("x", "y")]
     assert [job.created for job in stream.add_many(more)] == [True, True]
     outputs = stream.wait("1d")

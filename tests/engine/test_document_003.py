@@ -6,8 +6,21 @@ from typing import Any
 import pytest
 
 from interlock.client.progress import read_plan, read_progress
-from interlock.kernel.commands import PERMANENT, Cancel, Claim, Decide, Drain, Register, Resource, Submit, Work
-from interlock.kernel.errors import InterlockError, Refused, StoreError
+from interlock.kernel.commands import (
+    PERMANENT,
+    Cancel,
+    Claim,
+    Decide,
+    Drain,
+    ReassignTask,
+    Register,
+    Resource,
+    RetryTask,
+    SkipTask,
+    Submit,
+    Work,
+)
+from interlock.kernel.errors import InterlockError, NotWanted, Refused, StoreError
 from tests.engine.world import SECOND, World
 from tests.store.databases import declare
 
@@ -294,6 +307,42 @@ def test_a_workstream_is_cancelled_in_three_states_and_not_while_it_is_validated
     with pytest.raises(Refused):
         world.cancel(validating["site"])
     assert world.unit(validating["site"]).state == "validating"
+
+
+ENDS = {"completed", "failed", "cancelled"}
+
+
+@BOTH
+@pytest.mark.req("R3-01", "R3-14", "R3-58")
+def test_no_end_of_a_task_or_a_workstream_is_left_by_any_command_or_statement(world: World) -> None:
+    done, bad, late = (submit(world, make_task(name), options=PASSES) for name in ("a", "b", "c"))
+    worker = world.worker()
+    assert [do(world, worker), do(world, worker, ended="failure", error="no", error_class=PERMANENT)] == ["a", "b"]
+    world.cancel(late["site"])
+    ended = [unit for units in (done, bad, late) for unit in units.values()]
+    before = [world.unit(unit) for unit in ended]
+    assert [unit.state for unit in before] == ["completed", "completed", "failed", "failed", "cancelled", "cancelled"]
+    for unit in before:
+        lifecycle = world.lifecycles[unit.lifecycle]
+        for trigger in sorted({trigger for _, trigger in lifecycle.moves}):
+            with pytest.raises(InterlockError):
+                world.send(Decide(unit=unit.id, trigger=trigger))
+        for state in sorted(lifecycle.states):
+            with pytest.raises(StoreError):
+                world.connection.rows("UPDATE unit SET state = :to WHERE id = :id", {"to": state, "id": unit.id})
+        verbs = (RetryTask, SkipTask, ReassignTask) if unit.lifecycle == "task" else ()
+        for verb in verbs:
+            with pytest.raises(NotWanted):
+                world.send(verb(unit=unit.id))
+        if not verbs:
+            with pytest.raises(NotWanted, match="has ended"):
+                world.send(Submit(work=(Work(task="more", lifecycle="task", parent=unit.id),)))
+    assert [world.unit(unit) for unit in ended] == before
+    sql = "SELECT DISTINCT source FROM edge WHERE lifecycle = :of AND retired = 0"
+    for name in ("task", "workstream"):  # what the database moves by
+        sources = {source for (source,) in world.connection.rows(sql, {"of": name})}
+        assert sources & ENDS == set()
+        assert set(world.lifecycles[name].states) - ENDS <= sources
 
 
 # Workers.

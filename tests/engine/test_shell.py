@@ -116,3 +116,14 @@ def test_a_command_that_any_worker_could_claim_breaks_the_law(world: World, serv
     broken = str(list(audit(world.connection, world.lifecycles, laws=STANDARD.laws)))
     assert "it is a command, and asks for the capabilities '' alone" in broken
     assert "it is a command, and is held by a worker that runs none" in broken
+
+
+def test_a_key_stands_for_one_command(world: World) -> None:
+    work, other = Work(**command("make"), key="k"), command("make all")["options"]
+    first = world.send(Submit(work=(work,)))[0]
+    again = world.send(Submit(work=(work,)))[0]
+    assert (again.unit, again.created) == (first.unit, False)
+    with pytest.raises(InterlockError, match=r"IDEMPOTENCY_CONFLICT: key 'k' is that of job_\w+, with another command"):
+        world.send(Submit(work=(msgspec.structs.replace(work, options=other),)))
+    fresh = msgspec.structs.replace(work, options=other, on_duplicate="replace")
+    assert world.send(Submit(work=(fresh,)))[0].created

@@ -234,7 +234,7 @@ def test_a_task_that_has_ended_stays_as_it_is_and_its_lifecycle_says_so(web: Req
         else:
             assert (answer.status_code, answer.json()["error"]["details"]["legal_next"]) == (409, [])
         for verb in ("skip", "reassign"):
-            assert web.ask(f"/v1/tasks/{ids[name]}/{verb}").status_code == 400
+            assert web.ask(f"/v1/tasks/{ids[name]}/{verb}").status_code == 409
     assert {name: web.job(ids[name]) for name in ended} == ended
 
 
@@ -381,7 +381,7 @@ def test_a_workstream_is_archived_however_it_ended_and_can_be_brought_back(
     path, tasks = web.submit({"name": "build"}, name=f"kept {outcome}", checks=["smoke"])
     worker, site = web.worker(), path.rpartition("/")[2]
     answer = web.stage.ask("GET", f"{path}/archive", key=web.key)
-    assert (answer.status_code, "only what has ended is archived" in answer.text) == (400, True)
+    assert (answer.status_code, "only what has ended is archived" in answer.text) == (409, True)
     if outcome == "cancelled":
         web.ask(f"/v1/runs/{site}/cancel")
     else:

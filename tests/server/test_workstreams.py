@@ -124,6 +124,14 @@ def test_a_key_and_an_idempotency_key_make_one(stage: Stage) -> None:
         ({"name": "a", "ref": "v1", "tasks": [{"name": "b"}]}, "ref is not allowed without repo"),
         ({"name": "a", "checks": [{"merge": "main"}], "tasks": [{"name": "b"}]}, "that has a repository"),
         ({"name": "a", "repo": "s", "checks": [{"merge": "a b"}], "tasks": [{"name": "b"}]}, "the branch 'a b' is not"),
+        ({"name": "a", "tasks": [{"name": "b", "timeout": 0}]}, "timeout = 0 is not allowed; allowed is at least 1"),
+        ({"name": "a", "tasks": [{"name": "b", "run": "x", "timeout": 0}]}, "timeout = 0 is not allowed"),
+        ({"name": "a", "checks": [{"run": "x", "timeout": 0}], "tasks": [{"name": "b"}]}, "timeout = 0 is not allowed"),
+        ({"name": "a", "tasks": [{"name": "f"}, {"name": "b", "over": "f..x"}]}, "over = 'f..x' is not allowed; a part"),
+        ({"name": "a", "tasks": [{"name": "f"}, {"name": "b", "over": "f."}]}, "over = 'f.' is not allowed; a part"),
+        ({"name": "a", "tasks": [{"name": "b", "resources": {"x": {"mode": "shared", "n": 2}}}]}, "n is not allowed for mode"),
+        ({"name": "a", "tasks": [{"name": "b", "resources": {"x": {"mode": "rated", "per": "1m", "of": 2}}}]}, "of is not"),
+        ({"name": "a", "checks": ["git.clean"], "tasks": [{"name": "b"}]}, "'git.clean' is no check"),
         ({"name": "a", "timeout": 1e9, "tasks": [{"name": "b", "timeout": 1e9}]}, ""),
     ],
 )  # fmt: skip
@@ -140,6 +148,21 @@ def test_the_tasks_of_a_workstream_with_a_repository_need_a_worker_that_has_it(s
     made = stage.post("/v1/workstreams", body, status=201)["id"]
     (task,) = stage.get(f"/v1/workstreams/{made}/tasks")["tasks"]
     assert stage.get(f"/v1/jobs/{task['id']}")["capabilities"] == ["repo:site"]
+
+
+def test_a_page_names_each_task_once_and_a_name_stands_for_its_command(stage: Stage) -> None:
+    made = stage.post("/v1/workstreams", {"name": "a", "expects": 3}, status=201)["id"]
+    path = f"/v1/workstreams/{made}/tasks"
+    twice = stage.ask("POST", path, {"tasks": [{"name": "x", "run": "make"}, {"name": "x", "run": "make"}]})
+    assert (twice.status_code, f"{made}: two tasks are called 'x'" in twice.text) == (400, True), twice.text
+    assert stage.get(path)["tasks"] == []
+    page = {"tasks": [{"name": "x", "run": "make"}, {"name": "y", "run": "make"}]}
+    stage.post(path, page, status=201)
+    stage.post(path, page)
+    other = stage.ask("POST", path, {"tasks": [{"name": "z", "run": "make"}, {"name": "x", "run": "make all"}]})
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "NAME_TAKEN"), other.text
+    assert "with another command" in other.text
+    assert [task["name"] for task in stage.get(path)["tasks"]] == ["y", "x"]
 
 
 @pytest.mark.req("R3-23")
@@ -159,7 +182,7 @@ def test_cycles_over_pages_and_tasks_of_others_are_refused(stage: Stage) -> None
     assert stage.ask("GET", "/v1/workstreams?lifecycle=job").status_code == 400
     stage.post(f"/v1/runs/{made}/cancel", {})
     late = stage.ask("POST", path, {"tasks": [{"name": "z"}]})
-    assert (late.status_code, "has ended" in late.text) == (400, True), late.text
+    assert (late.status_code, "has ended" in late.text) == (409, True), late.text
     assert parse_id(made)
 
 
@@ -179,13 +202,13 @@ def test_operators_retry_skip_reassign_and_rerun(stage: Stage) -> None:
     finish_next(stage, "a", ended="failure", error="it broke")
     assert stage.get(f"/v1/jobs/{ids['a']}")["state"] == "failed"
     blocked = stage.ask("POST", f"/v1/tasks/{ids['b']}/skip", {})
-    assert (blocked.status_code, "retry or skip that first" in blocked.text) == (400, True), blocked.text
+    assert (blocked.status_code, "retry or skip that first" in blocked.text) == (409, True), blocked.text
     for verb in ("retry", "skip", "reassign"):
         assert stage.ask("POST", f"/v1/tasks/{made}/{verb}", {}).status_code == 404, "a workstream is no task"
     new = stage.post(f"/v1/tasks/{ids['a']}/retry", {"reason": "a mirror was down"}, status=201)["id"]
     assert stage.get(f"/v1/jobs/{new}")["retry_of"] == ids["a"]
     assert stage.get(f"/v1/jobs/{new}/events")["events"][0]["reason"] == "a mirror was down"
-    assert stage.ask("POST", f"/v1/tasks/{ids['a']}/retry", {}).status_code == 400, "once"
+    assert stage.ask("POST", f"/v1/tasks/{ids['a']}/retry", {}).status_code == 409, "once"
     finish_next(stage, "a")
     assert stage.post(f"/v1/tasks/{ids['b']}/skip", {"reason": "not wanted"})["state"] == "completed"
     early = stage.ask("POST", f"{path}/rerun", {})

@@ -108,6 +108,8 @@ def check_repository(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
             check_branch_name(given.branch)
         if given.branch and work.lifecycle != WORKSTREAM:
             raise InterlockError(f"branch is not allowed for a {work.lifecycle}; a {WORKSTREAM} has one")
+    if work.options is not None and CLEAN in work.options and any(job == CLEAN for job in list_check_tasks(work)):
+        raise InterlockError(f"'{CLEAN}' is no check; the engine makes it when a {WORKSTREAM} has ended")
     for job in list_merges(work):
         if work.lifecycle != WORKSTREAM or given is None or not given.repo:
             raise InterlockError("a merge is a check of a workstream that has a repository (its option repo)")
@@ -118,11 +120,22 @@ def list_merges(work: Work) -> list[Mapping[str, Any]]:
     """Returns the merges among the checks of work."""
     if work.options is None or MERGE not in work.options:
         return []
-    checks = read_members(work.options).get(CHECKS)
-    jobs = [*(checks.get("jobs") or ()), *(checks.get("last") or ())] if isinstance(checks, dict) else []
+    jobs = list_check_jobs(work)
     merges = [{"task": job} if isinstance(job, str) else job for job in jobs if is_merge(job)]
     # The merge of each task into its workstream is the engine's own, which names no branch.
     return [job for job in merges if not (work.lifecycle != WORKSTREAM and job.get("input") == "{}")]
+
+
+def list_check_jobs(work: Work) -> list[Any]:
+    """Returns the checks of work as its options spell them: names of tasks, or objects."""
+    checks = read_members(work.options).get(CHECKS)
+    lists = [checks.get(name) for name in ("jobs", "last")] if isinstance(checks, dict) else []
+    return [job for jobs in lists if isinstance(jobs, list) for job in jobs]
+
+
+def list_check_tasks(work: Work) -> list[Any]:
+    """Returns the tasks of the checks of work."""
+    return [job.get("task") if isinstance(job, dict) else job for job in list_check_jobs(work)]
 
 
 def is_merge(job: Any) -> bool:

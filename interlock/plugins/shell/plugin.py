@@ -5,7 +5,7 @@ option is refused without the capability, so no worker claims such a job that wa
 refuses the option to keys that lack the scope (`Plugin.option_scope`), in whichever command it comes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,8 +13,9 @@ import msgspec
 from interlock.core.effective_policy import policy_in, policy_of
 from interlock.core.plugin import Plugin
 from interlock.kernel.api_keys import SHELL as SCOPE
-from interlock.kernel.commands import Work
+from interlock.kernel.commands import Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
 from interlock.plugins.shell.options import SHELL, ShellOptions, check_shell_options, read_shell
@@ -39,6 +40,24 @@ def check_shell(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
     if work.task != SHELL or SHELL not in work.capabilities:
         raise InterlockError(f"a command is run by the task '{SHELL}', on workers with the capability '{SHELL}'")
     check_shell_options(options)
+
+
+def refuse_other_command(tx: UnitOfWork, command: Submit, made: Sequence[Submitted]) -> None:
+    """A name, or a key, that is taken stands for the command that has it.
+
+    Raises:
+        InterlockError: it has another one.
+    """
+    for work, answer in zip(command.work, made, strict=True):
+        if answer.created or work.task != SHELL or (options := read_shell(work.options)) is None:
+            continue
+        unit = tx.unit(answer.unit)
+        if read_shell(policy_of(tx.body(unit)).options) == options:
+            continue
+        name = format_id(unit.lifecycle, unit.id)
+        if work.key is not None:
+            raise InterlockError(f"IDEMPOTENCY_CONFLICT: key '{work.key}' is that of {name}, with another command")
+        raise InterlockError(f"NAME_TAKEN: '{work.step or work.ref}' is {name} already, with another command")
 
 
 def hand_over_command(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, Any]]:
@@ -74,5 +93,9 @@ PLUGIN = Plugin(
     cli="interlock.plugins.shell.cli:app",
     stories=(claim_commands,),
     laws={"commands are held by workers that run commands": find_unguarded_commands},
-    hooks=Hooks(checks=(check_shell,), grant_fields=(GrantFields(lambda kind: kind.has_options, hand_over_command),)),
+    hooks=Hooks(
+        checks=(check_shell,),
+        after_submit=(refuse_other_command,),
+        grant_fields=(GrantFields(lambda kind: kind.has_options, hand_over_command),),
+    ),
 )

@@ -6,7 +6,7 @@ from hashlib import sha256
 import msgspec
 
 from interlock.core.archive import ArchivedTree, act_lines, lines
-from interlock.kernel.errors import InterlockError
+from interlock.kernel.errors import InterlockError, NotWanted
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
@@ -28,7 +28,8 @@ def read_archive(
     """Returns a workstream and all below it as the lines of an archive; bytes beside the database are named there.
 
     Raises:
-        InterlockError: it has not ended, is a part of something else, or is too large for one answer.
+        NotWanted: it has not ended.
+        InterlockError: it is a part of something else, or is too large for one answer.
     """
     given = {"tenant": tenant, "unit": unit}
     ((count, unfinished, parent),) = connection.rows(OPEN_BELOW, given)
@@ -36,7 +37,7 @@ def read_archive(
     if parent is not None:
         raise InterlockError(f"{name} is a part of something else; a whole tree is archived, from its top")
     if unfinished:
-        raise InterlockError(f"{name} has not ended, or something below it; only what has ended is archived")
+        raise NotWanted(f"{name} has not ended, or something below it; only what has ended is archived")
     if count > UNITS_MAX:
         raise InterlockError(
             f"{name} has {count:,} tasks and jobs, and an answer has up to {UNITS_MAX:,}; "

@@ -21,7 +21,7 @@ from interlock.core.leases import apply_each
 from interlock.core.places import PlaceState, refuse_missing_children
 from interlock.core.submit import submit
 from interlock.kernel.commands import AddTasks, Decide, Standing, Submit, Submitted, Work
-from interlock.kernel.errors import InterlockError, Stale
+from interlock.kernel.errors import InterlockError, NotWanted, Stale
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
@@ -54,13 +54,13 @@ def refuse_late(tx: UnitOfWork, work: Work, parent: Unit | None) -> Work:
     """Returns work as it is.
 
     Raises:
-        InterlockError: a task that comes when all others have ended.
+        NotWanted: a task that comes when all others have ended.
     """
     if parent is None or parent.category != Category.GATE or not is_workstream(tx.lifecycle(parent)):
         return work
     if work.decides or not is_check(work):
         name = format_id(parent.lifecycle, parent.id)
-        raise InterlockError(f"{name} is {parent.state}: all its tasks have ended, and none is added any more")
+        raise NotWanted(f"{name} is {parent.state}: all its tasks have ended, and none is added any more")
     return work
 
 

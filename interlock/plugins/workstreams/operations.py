@@ -20,7 +20,7 @@ from interlock.core.ready import is_planned, make_ready
 from interlock.core.workers import notify_holder
 from interlock.kernel import policy
 from interlock.kernel.commands import Command, ReassignTask, RetryTask, SkipTask, Standing, Submitted
-from interlock.kernel.errors import InterlockError
+from interlock.kernel.errors import NotWanted
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import NamedPlace, Need, Unit, WorkerRow
@@ -54,12 +54,13 @@ def find_open_workstream(tx: UnitOfWork, task: Unit) -> Unit:
     """The workstream of a task, locked.
 
     Raises:
-        InterlockError: it has none that goes on.
+        InterlockError: it has none.
+        NotWanted: it has one that does not go on.
     """
     parent = find_workstream(tx, task)
     if parent.category not in GOES_ON:
         name, has_ended = format_id(parent.lifecycle, parent.id), parent.outcome is not None
-        raise InterlockError(
+        raise NotWanted(
             f"{name} is {parent.state}: nothing of it is changed any more; "
             f"{'rerun it' if has_ended else 'when it has ended, rerun it'}"
         )
@@ -73,7 +74,7 @@ def retry_task(tx: UnitOfWork, command: RetryTask) -> Submitted:
     """A new task takes the place of one that failed or was cancelled.
 
     Raises:
-        InterlockError: the task has not ended so, or its workstream is over.
+        NotWanted: the task has not ended so, or its workstream is over.
     """
     waiting = read_waiting(tx, command.unit)
     tx.load_units([command.unit, *(need.unit for need in waiting)])  # children are locked before their parent
@@ -81,11 +82,11 @@ def retry_task(tx: UnitOfWork, command: RetryTask) -> Submitted:
     parent, name = find_open_workstream(tx, old), format_id(old.lifecycle, old.id)
     body = tx.body(old)
     if body.replaced_by is not None:
-        raise InterlockError(f"{name} was retried already: {format_id(old.lifecycle, body.replaced_by)} does its work")
+        raise NotWanted(f"{name} was retried already: {format_id(old.lifecycle, body.replaced_by)} does its work")
     if old.outcome not in (Category.FAILURE, Category.CANCELLED):
-        raise InterlockError(f"{name} is {old.state}; only a task that failed or was cancelled can be retried")
+        raise NotWanted(f"{name} is {old.state}; only a task that failed or was cancelled can be retried")
     if old.decides and not is_unplanned(tx, parent):
-        raise InterlockError(f"{name} is critical: its workstream ends with it, and is rerun as a whole")
+        raise NotWanted(f"{name} is critical: its workstream ends with it, and is rerun as a whole")
     needs = follow_needs(tx, read_needs(tx, old.id))
     unmet = sum(not is_counted(tx, need, by_end) for need, by_end in needs.items())
     stamp = make_operator_stamp(command, f"retry of {name}")
@@ -140,22 +141,22 @@ def skip_task(tx: UnitOfWork, command: SkipTask) -> Standing:
     """A task that nobody has begun is completed without a result, and the rest goes on.
 
     Raises:
-        InterlockError: it has started or ended, or its needs are not met; the text says what to do first.
+        NotWanted: it has started or ended, or its needs are not met; the text says what to do first.
     """
     task = tx.unit(command.unit)
     parent, lifecycle = find_open_workstream(tx, task), tx.lifecycle(task)
     name = format_id(task.lifecycle, task.id)
     if task.outcome is not None:
-        raise InterlockError(f"{name} has ended ({task.state})")
+        raise NotWanted(f"{name} has ended ({task.state})")
     if task.fence:
-        raise InterlockError(
+        raise NotWanted(
             f"{name} has started ({task.state}); only a task that has not started can be skipped; cancel it instead"
         )
     if task.unmet:
         unmet = name_all(read_unmet_names(tx, task.id))
-        raise InterlockError(f"{name} waits for {unmet}; retry or skip that first")
+        raise NotWanted(f"{name} waits for {unmet}; retry or skip that first")
     if not lifecycle.allows(task.state, "skip"):
-        raise InterlockError(f"{format_id(parent.lifecycle, parent.id)} is {parent.state}: it has no plan yet")
+        raise NotWanted(f"{format_id(parent.lifecycle, parent.id)} is {parent.state}: it has no plan yet")
     advance(tx, task, "skip", make_operator_stamp(command, "skipped"), due_at=None)
     return make_standing(task, applied=True)
 
@@ -167,15 +168,15 @@ def reassign_task(tx: UnitOfWork, command: ReassignTask) -> Standing:
     """The lease of a task is revoked, and it waits for another worker; no attempt is used up.
 
     Raises:
-        InterlockError: nobody holds it.
+        NotWanted: nobody holds it.
     """
     task = tx.unit(command.unit)
     find_workstream(tx, task)
     if not is_held(tx, task):
         name = format_id(task.lifecycle, task.id)
         if task.outcome is not None:
-            raise InterlockError(f"{name} has ended ({task.state})")
-        raise InterlockError(f"{name} is {task.state}: nobody holds it, so it cannot be taken from anybody")
+            raise NotWanted(f"{name} has ended ({task.state})")
+        raise NotWanted(f"{name} is {task.state}: nobody holds it, so it cannot be taken from anybody")
     note(tx, task.id, REASSIGNED, "{}", name=read_worker_name(tx, task.holder or 0), fence=task.fence)
     notify_holder(tx, task)
     trigger = policy.choose(tx.lifecycle(task), task.state, "release")

@@ -15,11 +15,12 @@ from interlock.client.json_views import make_job
 from interlock.client.progress import ExecutionPlan, Progress, read_plan, read_progress
 from interlock.client.workstream_files import TASKS_MAX, TaskSpec, WorkstreamSpec, make_options, make_task_part
 from interlock.client.workstream_files import make_workstream as make_definition
-from interlock.client.workstream_runs import make_added
+from interlock.client.workstream_runs import make_added, refuse_same_names
 from interlock.client.workstream_works import TASK, WORKSTREAM
 from interlock.core.effective_policy import policy_of
 from interlock.kernel.commands import ReassignTask, RetryTask, SkipTask, Work
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import format_id
 from interlock.server.jobs import (
     make_action_response,
     make_again_reply,
@@ -120,6 +121,7 @@ async def is_planned(request: Request, body: WorkstreamRequest) -> bool:
 async def add_workstream_tasks(request: Request) -> Reply:
     """Adds tasks to a workstream, all of them or none."""
     unit, body = await request.find_unit(WORKSTREAM), request.body
+    refuse_same_names(format_id(WORKSTREAM, unit), [spec.name for spec in body.tasks])
     top = await request.read(read_whole, unit)
     arguments = msgspec.json.decode(top.body.input, type=dict[str, Any] | None) or {}
     parts = [make_task_part(request.app, spec) for spec in body.tasks]
