@@ -12,6 +12,7 @@ import interlock
 from interlock.audit.laws import audit
 from interlock.client.app import App
 from interlock.kernel.lifecycle import Category
+from interlock.plugins.ci.queries import list_ci_attempts, list_ci_jobs, list_ci_runs
 from interlock.store.queries.views import Filter, events_of, listing
 from tests.cli.inside import Ask, Done, inside
 from tests.git.repositories import commit_files, git
@@ -65,7 +66,7 @@ def wait_until(true: Callable[[], object]) -> None:
 
 
 def check_record(folder: Path) -> None:
-    """Every law holds, every move is listed, and nothing is open (R4-64, R4-70)."""
+    """Every law holds, every move is listed, nothing is open, and a job is what its last attempt is (R4-18, R4-64, R4-70)."""
     with open_runs(folder) as app:
         assert app.engine.read(lambda connection: list(audit(connection, app.lifecycles, laws=app.registry.laws))) == []
         rows = app.read(listing, Filter(), 1_000)
@@ -76,6 +77,11 @@ def check_record(folder: Path) -> None:
                 assert event.source is None or event.source == event.target or (
                     any(event.target in move.path for (_, _), move in lifecycle.moves.items())
                 )  # fmt: skip
+        for job in (job for run in app.read(list_ci_runs) for job in app.read(list_ci_jobs, run.unit)):
+            *before, last = app.read(list_ci_attempts, job.unit) or [None]
+            assert last is None or (last.outcome, last.unit) == (job.outcome, job.last_attempt)
+            assert last is None or last.state in (job.state, "STALE")
+            assert [each.outcome for each in before] == [Category.FAILURE] * len(before)
 
 
 def processes_of(commit: str) -> list[str]:
