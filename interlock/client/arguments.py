@@ -69,7 +69,11 @@ class Arguments:
             InterlockError: an argument is wrong; the text names it.
         """
         try:
-            text = encode_arguments({**self.name_arguments(args, kwargs), **kwargs} if args else kwargs)
+            values = {**self.name_arguments(args, kwargs), **kwargs} if args else kwargs
+            try:
+                text = msgspec.json.encode(values)
+            except (TypeError, UnicodeError):
+                text = encode_arguments(values)  # it names the one that cannot be encoded
             self.decoder.decode(text)
         except (msgspec.MsgspecError, TypeError, UnicodeError) as error:
             why = describe_wrong_argument(str(error))

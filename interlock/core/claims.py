@@ -51,7 +51,7 @@ from interlock.store.prefetch import Queries, declare_claim
 from interlock.store.queries.claims import find_claimable, urgency
 from interlock.store.queries.for_verbs import Urgency, find_next_clock, load_held_units, load_lanes
 from interlock.store.queries.recorded_steps import Remembered, read_remembered
-from interlock.store.queries.tenants import count_held_now, get_max_held
+from interlock.store.queries.tenants import count_held_now, get_limits, get_max_held
 from interlock.store.unit_of_work import Picks, UnitOfWork
 
 CLAIM_MAX = 10_000
@@ -66,7 +66,7 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
     """
     check_range("limit", command.limit, 1, CLAIM_MAX)
     check_nonce(command.nonce)
-    most = get_max_held(tx, tx.tenant)  # limits are locked first
+    most = get_max_held(tx, tx.tenant) if get_limits(tx, tx.tenant)[0] is not None else None  # limits are locked first
     well = read_worker(tx, command.worker, command.key) if most is None and tx.fast_path else None
     worker = well or mark_alive(tx, command.worker)  # before timers run: it is alive, whatever it did not say
     if tx.connection.many_writers:

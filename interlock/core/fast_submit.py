@@ -28,7 +28,7 @@ from interlock.store.acts import NOTHING, UNITS_MAX
 from interlock.store.commit_proof import choose_proof
 from interlock.store.lanes import Lane
 from interlock.store.queries.for_verbs import LaneState, OrderedReads, load_lanes
-from interlock.store.queries.tenants import get_max_waiting
+from interlock.store.queries.tenants import get_limits
 from interlock.store.unit_of_work import UnitOfWork
 
 BIRTHS_MAX = 200
@@ -56,7 +56,7 @@ def find_birth(tx: UnitOfWork, kind: int, work: Work) -> KnownBirth | None:
     birth = tx.cache.state(KnownBirths).by_kind.get((tx.tenant, kind)) if tx.fast_path else None
     if birth is None or load_lanes(tx, tx.tenant).find(birth.lane.id) != birth.lane:
         return None
-    return birth if parse_reference(work.input) is None and get_max_waiting(tx, tx.tenant) is None else None
+    return birth if parse_reference(work.input) is None and get_limits(tx, tx.tenant)[1] is None else None
 
 
 def keep_birth(tx: UnitOfWork, kind: int, unit: Unit) -> None:
@@ -127,22 +127,18 @@ def write_births(tx: UnitOfWork, path: Path, stamp: Stamp, births: Mapping[int, 
     """Writes the acts that bear these units, and the units."""
     numbers, acts = sorted(births), list[Act]()
     for start in range(0, len(numbers), UNITS_MAX):
-        act = make_birth(tx, path, stamp, numbers[start : start + UNITS_MAX])
+        some = numbers[start : start + UNITS_MAX]
+        tx.changes.acts += 1
+        act = Act(
+            id=tx.connection.act_id(tx.changes.acts), tenant=tx.tenant, path=path.id, path_digest=path.digest,
+            version=0, attempt=1, fence=0, at=tx.now, actor=stamp.actor, reason=stamp.reason, cause=stamp.cause,
+            payload=NOTHING, available=1, worker=None, ttl=None, beat=None, until=None, units=some,
+            before=[0] * len(some),
+        )  # fmt: skip
         facts = {"act": act.id, "born": act.id, "changed_at": tx.now, "available_at": tx.now}
         tx.connection.write_acts([act], [replace(births[number].unit, id=number, **facts) for number in act.units])
         acts.append(act)
     return acts
-
-
-def make_birth(tx: UnitOfWork, path: Path, stamp: Stamp, numbers: list[int]) -> Act:
-    """The act that bears these units."""
-    tx.changes.acts += 1
-    return Act(
-        id=tx.connection.act_id(tx.changes.acts), tenant=tx.tenant, path=path.id, path_digest=path.digest,
-        version=0, attempt=1, fence=0, at=tx.now, actor=stamp.actor, reason=stamp.reason, cause=stamp.cause,
-        payload=NOTHING, available=1, worker=None, ttl=None, beat=None, until=None, units=numbers,
-        before=[0] * len(numbers),
-    )  # fmt: skip
 
 
 def copy_body(tx: UnitOfWork, birth: KnownBirth, number: int, text: str) -> Body:

@@ -126,7 +126,8 @@ class WakeupHub:
         """Returns who will be woken by a transaction that is about to be committed."""
         lanes = self.find_lanes(tx)
         queues = {*lanes.values(), *tx.state(WorkerCalls).queues}
-        sent = self.channel.tell_within(tx.connection, queues) if self.channel and queues else None
+        tells = self.channel if queues and self.channel and self.channel.tells else None
+        sent = tells.tell_within(tx.connection, queues) if tells else None
         return Wakeup(lanes, queues, sent)
 
     def send_with_commit(self, tx: UnitOfWork) -> None:

@@ -108,9 +108,14 @@ def read_worker(tx: UnitOfWork, holder: int, key: str) -> WorkerRow | None:
         return None
     unlocked = tx.connection.many_writers and tx.cache.workers.get(holder, WorkerHint()).busy
     places = tx.run((WORKER_UNLOCKED if unlocked else WORKER_LOCKED).bind(unit=holder))
-    if not places or places[0].row.tenant != tx.tenant or not tx.lifecycles[LIFECYCLE].allows(places[0].state, "drain"):
+    if not places or places[0].row.tenant != tx.tenant:
         return None
     place, worker = places[0], places[0].row
+    known, kind = tx.cache.state(PlainPaths).workers, (place.state, "")
+    if kind not in known:
+        known[kind] = make_worker_move(tx, *kind)
+    if known[kind] is None:  # it has shut down, or does not answer
+        return None
     silent = place.deadline_at is None or place.deadline_at <= tx.now
     if silent or worker.holding >= worker.capacity or worker.draining or worker.claim_key == key:
         return None

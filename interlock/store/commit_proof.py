@@ -58,15 +58,10 @@ def choose_proof(
     if known and known.lasting and type(row) is not Archived:
         return known
     if row:
-        return CommitProof(row.table, read_values(row, IDENTITY[type(row)]), lasting=True)
+        return CommitProof(row.table, {name: getattr(row, name) for name in IDENTITY[type(row)]}, lasting=True)
     for other, columns in changed:
-        return CommitProof(other.table, read_values(other, columns), lasting=False)
+        return CommitProof(other.table, {name: getattr(other, name) for name in columns}, lasting=False)
     return known
-
-
-def read_values(row: Row, columns: Sequence[str]) -> dict[str, Any]:
-    """Returns these columns of a row."""
-    return {column: getattr(row, column) for column in columns}
 
 
 def is_proven(connection: Connection, tenants: Sequence[int], proof: CommitProof) -> bool:

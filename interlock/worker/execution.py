@@ -147,8 +147,9 @@ async def run(execution: Execution, worker: ExecutionRunner) -> None:
             worker.report_start(execution)
             RUNNING.set((worker.app, execution.grant))  # the pipe has a context of its own, so this ends with it
             result = await worker.call_handler(execution)
-            if execution.task and execution.task.place != "process":  # which has asked that itself
-                refuse_unvalidated(execution.task, execution.made_context)
+            task = execution.task
+            if task and task.agent and task.place != "process":  # which has asked that itself
+                refuse_unvalidated(task, execution.made_context)
             execution.outcome = classify_result(execution.held, result)
         except NotStarted as not_started:
             execution.outcome = not_started.outcome
@@ -170,14 +171,15 @@ def resolve_task(execution: Execution, worker: ExecutionRunner) -> None:
         execution.task = worker.app.tasks.get(execution.grant.task) or worker.app.find_task(execution.grant.task)
     except Unknown as error:
         raise NotStarted(Outcome(held=execution.held, ended="failure", error=str(error), stage="fetch")) from None
-    refuse_other_contract(execution, execution.task)
+    if execution.grant.contract:
+        refuse_other_contract(execution, execution.task)
 
 
 def refuse_other_contract(execution: Execution, task: Task[Any, Any]) -> None:
     """Raises NotStarted for the run of an agent that has another contract than the agent has here."""
-    digest = execution.grant.contract
+    digest = execution.grant.contract or ""
     own = "" if task.agent is None else task.agent.digest
-    if digest and digest != own:
+    if digest != own:
         error = f"{MISMATCH} {digest[:DIGEST_SHOWN]}: this worker has {own[:DIGEST_SHOWN] or 'none'} of '{task.name}'"
         raise NotStarted(
             Outcome(held=execution.held, ended="failure", error=error, error_class=PERMANENT, stage="fetch")

@@ -51,11 +51,6 @@ class Heartbeats:
         """Looks again what is due."""
         self.changed.set()
 
-    def note_claim(self) -> None:
-        """Something was claimed. The thread looks again by itself, unless that must be renewed before."""
-        if self.executions.heartbeat_at < self.waits_until:
-            self.wake()
-
     def send_soon(self) -> None:
         """Sends a heartbeat now: somebody stopped or took what is held."""
         self.due_now = True

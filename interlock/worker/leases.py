@@ -39,7 +39,7 @@ class LocalLease:
     ends_at: float = field(init=False, default=0.0)  # never later than by the store's clock
 
     def __post_init__(self) -> None:
-        self.extend(self.renewed_at, self.grant.lasts_us)
+        self.ends_at = self.renewed_at + (self.grant.lasts_us or self.grant.ttl_us) / 1_000_000
 
     def extend(self, sent_at: float, lasts_us: int) -> None:
         """Makes it last `lasts_us` from `sent_at` on; 0, from an older server, stands for its whole time."""

@@ -235,7 +235,7 @@ class Worker:
         """Returns how many jobs to claim now; none if there was no wake-up since the queue was empty."""
         if queue.empty_since == self.wakeups:
             return 0
-        return min(queue.room, self.capacity - len(self.executions), CLAIM_MAX)
+        return min(queue.room, self.capacity - len(self.executions.by_unit), CLAIM_MAX)
 
     async def claim(self, queue: WorkerQueue) -> None:
         """Claims jobs and starts them. One claim at a time: only the last one can be answered again."""
@@ -256,7 +256,8 @@ class Worker:
         self.take(queue, grants, sent_at)
         if len(grants) < limit:
             queue.empty_since = wakeups
-        self.heartbeats.note_claim()
+        if self.executions.heartbeat_at < self.heartbeats.waits_until:  # else its thread looks again by itself
+            self.heartbeats.wake()
         self.start_waiting(queue)
 
     def take(self, queue: WorkerQueue, grants: Sequence[LeaseGrant], sent_at: float) -> None:

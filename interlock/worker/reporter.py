@@ -161,8 +161,12 @@ class Reporter:
 
     def take_due(self, now: float) -> list[Part]:
         """Takes the commands that are due. Until `release`, no other report is about their executions."""
-        self.take_incoming(now)
-        parts = [*self.due_starts(now), *self.due_notes(now), *self.due_logs(now), *self.due_ends()]
+        if self.incoming:
+            self.take_incoming(now)
+        parts = [*self.due_starts(now)]
+        parts += self.due_notes(now) if self.notes else ()
+        parts += self.due_logs(now) if self.logs else ()
+        parts += self.due_ends()
         for _, executions in parts:
             for execution in executions:
                 execution.in_report = True

@@ -180,7 +180,8 @@ def load_tasks(tx: UnitOfWork, tenant: int) -> Mapping[str, KnownTask]:
     """The tasks of a tenant, as this transaction sees them."""
     state = tx.state(TaskState)
     if tenant not in state.tasks:
-        known = tx.cache.state(TaskMemory).tenants.setdefault(tenant, TenantTasks())
+        tenants = tx.cache.state(TaskMemory).tenants
+        known = tenants.get(tenant) or tenants.setdefault(tenant, TenantTasks())
         if (TaskMemory, tenant) not in tx.cache.facts:
             known.add(tx.run(known.bind_newer(tenant)))
             tx.cache.facts[TaskMemory, tenant] = True
@@ -201,16 +202,12 @@ def complete_rules(tx: UnitOfWork, works: Sequence[Work]) -> Sequence[Work]:
     Raises:
         InterlockError: wrong arguments.
     """
-    tasks = load_tasks(tx, tx.tenant)
-    return [complete_job(tx, tasks, work) for work in works] if tasks else works
-
-
-def complete_job(tx: UnitOfWork, tasks: Mapping[str, KnownTask], work: Work) -> Work:
-    """Returns the work of a job with what its stored task says and it leaves out."""
-    task, lifecycle = tasks.get(work.task), tx.lifecycles.get(work.lifecycle)
-    if task is None or lifecycle is None or not (lifecycle.leased or lifecycle.options.follows):
-        return work
-    return task.complete(work)
+    tasks, completed = load_tasks(tx, tx.tenant), list[Work]()
+    for work in works if tasks else ():
+        task, lifecycle = tasks.get(work.task), tx.lifecycles.get(work.lifecycle)
+        is_job = task and lifecycle and (lifecycle.leased or lifecycle.options.follows)
+        completed.append(task.complete(work) if task and is_job else work)
+    return completed or works
 
 
 def define_task(tx: UnitOfWork, command: DefineTask) -> Planned:
