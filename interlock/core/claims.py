@@ -49,9 +49,9 @@ from interlock.store.cache import CALM, DUE, EngineCache
 from interlock.store.hooks import Find, GrantKind
 from interlock.store.prefetch import Queries, declare_claim
 from interlock.store.queries.claims import find_claimable, urgency
-from interlock.store.queries.for_verbs import Urgency, find_next_clock, load_held_units, load_lanes
+from interlock.store.queries.for_verbs import Urgency, find_next_clock, get_limits, load_held_units, load_lanes
 from interlock.store.queries.recorded_steps import Remembered, read_remembered
-from interlock.store.queries.tenants import count_held_now, get_limits, get_max_held
+from interlock.store.queries.tenants import count_held_now, get_max_held
 from interlock.store.unit_of_work import Picks, UnitOfWork
 
 CLAIM_MAX = 10_000

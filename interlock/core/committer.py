@@ -43,10 +43,9 @@ from interlock.core.wakeups import WakeupHub
 from interlock.kernel.commands import Claim, Command, Finish, Start, Submit, Tick
 from interlock.kernel.errors import Contended, InterlockError, StoreError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.store.cache import EngineCache
+from interlock.store.cache import EngineCache, HeldCache
 from interlock.store.commit_proof import was_committed
 from interlock.store.connection import Connection, LostCommit, Taken, Unreachable
-from interlock.store.held_cache import HeldCache
 from interlock.store.hooks import NONE, Hooks
 from interlock.store.ids import Ids, OutOfIds
 from interlock.store.observer import Observers, notify, time_call

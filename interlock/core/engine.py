@@ -1,7 +1,14 @@
-"""The engine, to which clients send commands. It owns the committers, their threads, the readers and the wake-ups."""
+"""The engine, to which clients send commands. It owns the committers, their threads, the readers and the wake-ups.
+
+A question takes one connection for one read-only transaction, so that everything in its answer is from one moment.
+While all connections are taken, the next question waits for one. A question that has a limit is stopped by the
+database itself once the limit is over (PostgreSQL: `statement_timeout`; SQLite: a progress handler), so that it costs
+nobody anything more. It is not tried again: it would take as long again.
+"""
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -31,17 +38,17 @@ from interlock.core.committer import Committer
 from interlock.core.group_reads import Prefetches, merge_prefetches, record_reads
 from interlock.core.pending import PendingCommand
 from interlock.core.plugin import EMPTY, Registry
-from interlock.core.readers import Readers, answer
 from interlock.core.wakeups import Subscription, WakeupHub
 from interlock.kernel import commands
 from interlock.kernel.commands import Command
-from interlock.kernel.errors import InterlockError, NoBlobs, Unavailable
+from interlock.kernel.errors import InterlockError, NoBlobs, StoreError, TooSlow, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import migrate
-from interlock.store.connection import CALL, Connection, WakeupChannel
-from interlock.store.held_cache import HeldCache
+from interlock.store.cache import HeldCache
+from interlock.store.connection import CALL, Connection, NotPrepared, WakeupChannel
 from interlock.store.ids import Ids
 from interlock.store.observer import Observer
+from interlock.store.queries.snapshots import snapshot
 from interlock.store.unit_of_work import UnitOfWork, open_unit_of_work
 from interlock.store.url import connect, open_wakeups
 
@@ -82,6 +89,7 @@ PREFETCHES: Prefetches = {
     commands.Submit: submit.submit_reads, commands.Claim: claims.claim_reads, commands.Record: record_reads,
 }  # fmt: skip
 LARGE = 100  # rows
+CLOSED = "this engine is closed; open another one"
 OTHERS = 5  # connections that write, beside the first
 READERS = 4  # connections that only read
 
@@ -293,6 +301,76 @@ class Engine:
         self.close()
 
 
+class Readers:
+    """Connections that only read. The one that was used last is taken first: idle ones stay idle."""
+
+    def __init__(self, sessions: Sequence[Connection]) -> None:
+        self.sessions = tuple(sessions)
+        self.free = list(sessions)
+        self.given_back = Condition()
+        self.closed = False
+
+    def read(self, question: Callable[[Connection], T], tenants: Sequence[int], seconds: float | None) -> T:
+        """See `answer`. Waits for a connection while all are taken."""
+        with self.given_back:
+            while not self.free and not self.closed:
+                self.given_back.wait()
+            if self.closed:
+                raise Unavailable(CLOSED)
+            connection = self.free.pop()
+        try:
+            return answer(connection, question, tenants, seconds)
+        finally:
+            with self.given_back:
+                if self.closed:
+                    connection.close()
+                else:
+                    self.free.append(connection)
+                    self.given_back.notify()
+
+    def close(self) -> None:
+        """Closes every connection; one that is answering a question is closed after its answer."""
+        with self.given_back:
+            self.closed = True
+            for connection in self.free:
+                connection.close()
+            self.free.clear()
+            self.given_back.notify_all()
+
+
+def answer(
+    connection: Connection,
+    question: Callable[[Connection], T],
+    tenants: Sequence[int] = (),
+    seconds: float | None = None,
+) -> T:
+    """The answer to a question that changes nothing, from one snapshot of these tenants (none: of all).
+
+    Parameters:
+        seconds: how long the question may take; None: as long as it takes.
+
+    Raises:
+        TooSlow: the question took longer, and was stopped.
+    """
+    for last in (False, True):
+        began = time.monotonic()
+        try:
+            with snapshot(connection, tenants, seconds):
+                return question(connection)
+        except NotPrepared:
+            if last:
+                raise
+        except Unavailable:
+            if last:
+                raise
+            connection.reconnect()
+        except StoreError as error:
+            if seconds is not None and time.monotonic() - began >= seconds:
+                raise TooSlow(f"this took longer than {seconds:g} s and was stopped: ask for less") from error
+            raise
+    raise AssertionError
+
+
 class CommitterThread:
     """A thread that calls `step` of a committer whenever there is something to do.
 
@@ -313,7 +391,7 @@ class CommitterThread:
     def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
         with self.changed:
             if self.ending:
-                raise Unavailable("this engine is closed; open another one")
+                raise Unavailable(CLOSED)
             pending = [PendingCommand(command) for command in commands]
             self.committer.queue.extend(pending)
             self.changed.notify()

@@ -57,11 +57,10 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.paths import ACTIVATE, BORN, START, Path, Step
 from interlock.kernel.rows import Act, Body, Unit, WorkerRow
 from interlock.store.acts import NOTHING, UNITS_MAX, digest_result
-from interlock.store.cache import EngineCache
+from interlock.store.cache import EngineCache, Served
 from interlock.store.commit_proof import choose_proof
 from interlock.store.flush import renew_leases
 from interlock.store.hooks import GrantKind, MoveKind
-from interlock.store.lanes import Served
 from interlock.store.prefetch import declare_held
 from interlock.store.queries.plain import (
     LANES_MAX,

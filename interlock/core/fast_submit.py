@@ -25,10 +25,9 @@ from interlock.kernel.commands import Work
 from interlock.kernel.paths import BORN, Path
 from interlock.kernel.rows import Act, Body, Unit, copied
 from interlock.store.acts import NOTHING, UNITS_MAX
+from interlock.store.cache import Lane
 from interlock.store.commit_proof import choose_proof
-from interlock.store.lanes import Lane
-from interlock.store.queries.for_verbs import LaneState, OrderedReads, load_lanes
-from interlock.store.queries.tenants import get_limits
+from interlock.store.queries.for_verbs import LaneState, OrderedReads, get_limits, load_lanes
 from interlock.store.unit_of_work import UnitOfWork
 
 BIRTHS_MAX = 200

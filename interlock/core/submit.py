@@ -36,9 +36,8 @@ from interlock.kernel.workflow_graph import STEP, as_gate, has_ref, names_in, or
 from interlock.store.acts import repeat_birth
 from interlock.store.cache import EngineCache
 from interlock.store.prefetch import Queries, declare_lanes
-from interlock.store.queries.for_verbs import find_by_key, find_or_make_lane, load_keys
+from interlock.store.queries.for_verbs import find_by_key, find_or_make_lane, get_limits, load_keys
 from interlock.store.queries.places import read_places
-from interlock.store.queries.tenants import get_limits
 from interlock.store.unit_of_work import UnitOfWork
 
 ALONE = attrgetter(
@@ -51,7 +50,7 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
     """Every piece of work is a unit; one whose key is taken is the unit that has it."""
     if any(work.lifecycle == STEP for work in command.work):
         command = msgspec.structs.replace(command, work=tuple(map(as_gate, command.work)))
-    if tx.hooks.complete_work:
+    if tx.hooks.complete_work or tx.hooks.complete_options:
         command = msgspec.structs.replace(command, work=complete_work(tx, command.work))
     kinds = [check_work_once(tx, work) for work in command.work]
     all_independent = all(map(is_independent, command.work))
@@ -140,6 +139,9 @@ def complete_work(tx: UnitOfWork, works: Sequence[Work]) -> tuple[Work, ...]:
     """
     for hook in tx.hooks.complete_work:
         works = hook(tx, works)
+    if any(work.options for work in works):
+        for hook in tx.hooks.complete_options:
+            works = hook(tx, works)
     return tuple(works)
 
 

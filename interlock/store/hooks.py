@@ -193,6 +193,7 @@ class Hooks(NamedTuple):
     checks: tuple[Check, ...] = ()
     checks_each: tuple[Check, ...] = ()
     complete_work: tuple[CompleteWork, ...] = ()
+    complete_options: tuple[CompleteWork, ...] = ()  # the same, where some of the works have options
     prepare_work: tuple[PrepareWork, ...] = ()
     before_birth: tuple[BeforeBirth, ...] = ()
     is_plain: tuple[IsPlain, ...] = ()

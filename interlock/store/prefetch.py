@@ -7,9 +7,7 @@ transaction finds what was prefetched by the query object and its parameters.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from interlock.store.cache import EngineCache, WorkerHint
-from interlock.store.held_cache import WRITERS
-from interlock.store.lanes import Lanes
+from interlock.store.cache import WRITERS, EngineCache, Lanes, WorkerHint
 from interlock.store.queries.claims import BODIES_OF_FREE, FREE
 from interlock.store.queries.for_verbs import (
     EXPIRED,

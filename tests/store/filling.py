@@ -10,8 +10,8 @@ from typing import Any
 
 from interlock.kernel.rows import Act, Unit
 from interlock.store.acts import UNITS_MAX
+from interlock.store.cache import NUMBERS
 from interlock.store.connection import Opened, Rows
-from interlock.store.lanes import NUMBERS
 from interlock.store.postgres import PostgresConnection
 from interlock.store.postgres.driver import translate_sql
 from interlock.store.query import BoundQuery

@@ -4,9 +4,8 @@ import pytest
 
 from interlock.lifecycles import shipped
 from interlock.store import lanes
-from interlock.store.cache import EngineCache
+from interlock.store.cache import NUMBERS, EngineCache, Lane, Lanes, remember_lanes
 from interlock.store.ids import Ids
-from interlock.store.lanes import NUMBERS, Lane, Lanes, remember_lanes
 from interlock.store.postgres import PostgresConnection
 from interlock.store.queries.for_verbs import find_or_make_lane, load_lanes
 from interlock.store.unit_of_work import UnitOfWork, open_unit_of_work

@@ -24,8 +24,8 @@ from interlock.kernel.errors import Corrupt
 from interlock.kernel.rows import Note, Unit
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
+from interlock.store.cache import NUMBERS
 from interlock.store.flush import WRITTEN
-from interlock.store.lanes import NUMBERS
 from interlock.store.queries.snapshots import read_rows
 from interlock.store.sqlite import SqliteConnection, wakeups
 from interlock.store.sqlite.bulk import SIZES, build_statements, insert_text, update_text

@@ -27,7 +27,7 @@ ADAPTERS = {
     "store/observer.py": ({"time"}, "it says how long things took, to whoever observes"),
     "store/migrate.py": ({"secrets"}, "the name of a new store"),
     "store/restore.py": ({"secrets"}, "the name of a store that was restored"),
-    "core/readers.py": ({"time"}, "it says of a question that was stopped whether it was too slow"),
+    "core/engine.py": ({"time"}, "it says of a question that was stopped whether it was too slow"),
     "core/plugin.py": ({"random"}, "the stories of a plugin get the chance of a simulation"),
     "client/jobs.py": ({"time"}, "it waits for a job"),
     "client/pauses.py": ({"now"}, "a time of day is the next one by the clock of whoever says it"),

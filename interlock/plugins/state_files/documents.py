@@ -20,8 +20,8 @@ from interlock.plugins.state_files.queries import (
     WORKER_LOADS,
     WORKSTREAM_FACTS,
 )
+from interlock.store.cache import NUMBERS
 from interlock.store.connection import Connection
-from interlock.store.lanes import NUMBERS
 from interlock.store.queries.feed import PLACE_MAX, format_cursor, parse_cursor
 from interlock.store.queries.lists import LAST, find_births, iterate_births, refs_of
 from interlock.store.queries.snapshots import PAGE, read_epoch, read_horizon

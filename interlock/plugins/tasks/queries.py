@@ -9,9 +9,9 @@ import msgspec
 from interlock.core.effective_policy import policy_at_end
 from interlock.kernel.parameters import Parameter
 from interlock.kernel.rows import Body, Row, columns
+from interlock.store.cache import NUMBERS
 from interlock.store.connection import Connection
 from interlock.store.guard import EDGES
-from interlock.store.lanes import NUMBERS
 from interlock.store.query import list_columns, select
 
 TABLES = """

@@ -3,7 +3,7 @@
 How it finds them
 -----------------
 1. **Lanes.** A lane is a queue together with the task and the capabilities that its units require. The lanes that this
-   worker serves are known from a cache (`store/lanes.py`); their ids stand in a few stretches of numbers.
+   worker serves are known from a cache (`store/cache.py`); their ids stand in a few stretches of numbers.
 2. **Heads.** One statement goes from the first waiting unit of one lane straight to that of the next lane which has any
    (`HEADS`), by the index of what is available: empty lanes cost nothing, however many there are.
 3. **Shares.** The room of the claim is dealt to the queues that have something, evenly; what one queue leaves over goes
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 
 from interlock.kernel.rows import Body, Unit, WorkerRow
-from interlock.store.lanes import Served
+from interlock.store.cache import Served
 from interlock.store.queries.for_verbs import LaneState, Urgency, load_lanes, read_in_turn
 from interlock.store.query import select
 from interlock.store.unit_of_work import UnitOfWork

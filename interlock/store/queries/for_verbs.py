@@ -8,8 +8,8 @@ import msgspec
 
 from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Token, Unit, WorkerRow
 from interlock.store.acts import read_unflushed_events
+from interlock.store.cache import Lane, LaneOrLimits, Lanes, remember_lanes
 from interlock.store.connection import Queue
-from interlock.store.lanes import Lane, LaneOrLimits, Lanes, remember_lanes
 from interlock.store.queries.minute_metrics import forget_minutes
 from interlock.store.queries.snapshots import LEASES_US, read_newest_events
 from interlock.store.query import BoundQuery, Query, select
@@ -141,6 +141,12 @@ def load_lanes(tx: UnitOfWork, tenant: int) -> Lanes:
         elif read_lanes(tx, lanes):
             remember_lanes(tx.cache.lanes, tenant, lanes)
     return state.lanes[tenant]
+
+
+def get_limits(tx: UnitOfWork, tenant: int) -> Limits:
+    """How many units of a tenant may be held and may wait, as far as is known without a lock. It costs no question."""
+    load_lanes(tx, tenant)  # they come with its lanes
+    return tx.state(LaneState).limits[tenant]
 
 
 def read_lanes(tx: UnitOfWork, known: Lanes) -> bool:

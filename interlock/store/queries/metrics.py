@@ -10,8 +10,8 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.metrics import MOVES, RENEWALS, TYPE, ObservedEvent, encode_labels, sum_events
 from interlock.kernel.minute_metrics import sum_minutes
 from interlock.store.acts import ACT_BITS
+from interlock.store.cache import NUMBERS
 from interlock.store.connection import Connection
-from interlock.store.lanes import NUMBERS
 from interlock.store.queries.minute_metrics import add_minutes, list_minutes
 from interlock.store.queries.snapshots import IN_ORDER, read_epoch, read_horizon
 from interlock.store.unit_of_work import UnitOfWork

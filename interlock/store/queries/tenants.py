@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from interlock.kernel.rows import Tenant, Unit
+from interlock.store.cache import NUMBERS
 from interlock.store.connection import Connection
-from interlock.store.lanes import NUMBERS
-from interlock.store.queries.for_verbs import LaneState, load_lanes
+from interlock.store.queries.for_verbs import LaneState, get_limits, load_lanes
 from interlock.store.queries.snapshots import read_rows
 from interlock.store.query import select
 from interlock.store.unit_of_work import UnitOfWork
@@ -73,12 +73,6 @@ def count_with_changes(
     here = sum(unit.tenant == tenant and fits(unit) for unit in tx.rows.units.values())
     before = sum(unit.tenant == tenant and fits(unit) for unit in tx.rows.loaded.values())
     return ask(tx.connection, tenant) + here - before
-
-
-def get_limits(tx: UnitOfWork, tenant: int) -> tuple[int | None, int | None]:
-    """How many units of a tenant may be held and may wait, as far as is known without a lock. It costs no question."""
-    load_lanes(tx, tenant)  # they come with its lanes
-    return tx.state(LaneState).limits[tenant]
 
 
 def lock_limits(tx: UnitOfWork, tenant: int) -> tuple[int | None, int | None]:

@@ -1,9 +1,10 @@
 """A connection to SQLite, our own or a caller's."""
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
@@ -16,9 +17,8 @@ from interlock.blobs.store import BlobStore
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Act, Row, Unit, columns
 from interlock.store.acts import digest_act
-from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Opened, Rows
+from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Opened, Rows, Unreachable
 from interlock.store.observer import Observers, wrap_connection
-from interlock.store.private_files import FileIdentity
 from interlock.store.query import BoundQuery
 from interlock.store.sqlite.bulk import build_statements, insert_text, update_text
 from interlock.store.sqlite.driver import MEMORY, open_raw, translate_error, translate_errors, translate_sql, wall_clock
@@ -37,6 +37,33 @@ UNBORN: dict[str, Any] = {
     "started_at": None, "attempt": 1, "fence": 0, "available_at": None, "lease": None, "lease_id": None,
     "holder": None, "lease_until": None, "rests_in": None, "dead_at": None,
 }  # fmt: skip
+
+
+class FileIdentity:
+    """Which file was opened. A connection goes on with a file that was deleted, and what it writes nobody finds."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)  # the working directory may change; a link is followed anew
+        self.opened: os.stat_result | None = None
+        with suppress(OSError):  # it is not there: then it cannot be used either
+            self.opened = os.stat(self.path)
+
+    def check(self) -> None:
+        """The path still leads to the file that was opened. It is looked at once for each transaction.
+
+        Raises:
+            Unreachable: the file was moved, replaced or deleted.
+        """
+        try:
+            now = os.stat(self.path)  # a Path costs more than the call
+        except OSError:
+            now = None
+        if now is None or self.opened is None or not os.path.samestat(now, self.opened):
+            happened = "is not there any more" if now is None else "was replaced by another file"
+            raise Unreachable(
+                f"the database file '{self.path}' {happened} since this program opened it; nothing was changed: "
+                "put it back, or start the program anew"
+            )
 
 
 class SqliteConnection:
