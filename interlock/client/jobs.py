@@ -175,9 +175,12 @@ class Wait:
         self.job, self.result = job, None
 
     def __call__(self, timeout: Length | None = None) -> Any:
-        with self.job.app.engine.watch_end(self.job.unit) as end:
+        end = self.job.app.engine.watch_end(self.job.unit)
+        try:
             for pause in self.poll(timeout):
                 end.wait(pause)
+        finally:
+            end.unsubscribe(end)
         return self.result
 
     async def aio(self, timeout: Length | None = None) -> Any:

@@ -13,7 +13,6 @@ A birth is as good as the lane that it names: if that was made in a transaction 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -53,7 +52,7 @@ class KnownBirths:
 def find_birth(tx: UnitOfWork, kind: int, work: Work) -> KnownBirth | None:
     """The birth that is known of this kind of work, if this work, which is independent, may be born like it."""
     birth = tx.cache.state(KnownBirths).by_kind.get((tx.tenant, kind)) if tx.fast_path else None
-    if birth is None or load_lanes(tx, tx.tenant).find(birth.lane.id) != birth.lane:
+    if birth is None or load_lanes(tx, tx.tenant).ids.get(birth.lane[1:]) != birth.lane.id:
         return None
     return birth if parse_reference(work.input) is None and get_limits(tx, tx.tenant)[1] is None else None
 
@@ -80,11 +79,11 @@ class Alike(NamedTuple):
     inputs: list[str]
 
 
+@dataclass
 class UnwrittenBirths:
     """What the submits of a transaction have brought, and it has not written yet: by who sent it, and its kind."""
 
-    def __init__(self) -> None:
-        self.by_stamp: dict[Stamp, dict[int, Alike]] = {}
+    by_stamp: dict[Stamp, dict[int, Alike]] = field(default_factory=dict)
 
 
 def add_alike_units(tx: UnitOfWork, stamp: Stamp, born: Mapping[int, Alike]) -> None:
@@ -111,7 +110,10 @@ def write_alike_units(tx: UnitOfWork) -> None:
             births: dict[Path, dict[int, KnownBirth]] = {}
             for alike in by_kind.values():
                 births.setdefault(alike.birth.path, {}).update(dict.fromkeys(alike.numbers, alike.birth))
-                bodies += map(partial(copy_body, tx, alike.birth), alike.numbers, alike.inputs)
+                for number, text in zip(alike.numbers, alike.inputs, strict=True):
+                    body: Body = copied(alike.birth.body)
+                    body.unit, body.created_at, body.input, body.correlation = number, tx.now, text, str(number)
+                    bodies.append(body)
             for path, by_number in births.items():
                 acts += write_births(tx, path, stamp, by_number)
         tx.connection.insert(bodies)
@@ -138,10 +140,3 @@ def write_births(tx: UnitOfWork, path: Path, stamp: Stamp, births: Mapping[int, 
         tx.connection.write_acts([act], [replace(births[number].unit, id=number, **facts) for number in act.units])
         acts.append(act)
     return acts
-
-
-def copy_body(tx: UnitOfWork, birth: KnownBirth, number: int, text: str) -> Body:
-    """The body of a unit that is born like a known one, with an input of its own."""
-    body: Body = copied(birth.body)
-    body.unit, body.created_at, body.input, body.correlation = number, tx.now, text, str(number)
-    return body

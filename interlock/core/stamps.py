@@ -7,6 +7,8 @@ import msgspec
 from interlock.core.validation import check_text
 from interlock.kernel.commands import Command
 
+TEXTS = ("actor", "reason", "cause")
+
 
 class Stamp(msgspec.Struct, frozen=True):
     """Who moves a unit, and why."""
@@ -23,6 +25,8 @@ def make_stamp(command: Command[Any]) -> Stamp:
     Raises:
         InterlockError: a text cannot be kept.
     """
-    for name in ("actor", "reason", "cause"):
-        check_text(name, getattr(command, name))
-    return Stamp(command.actor, command.reason, command.cause, command.vouched_by)
+    texts = command.actor, command.reason, command.cause
+    for name, text in zip(TEXTS, texts, strict=True):
+        if text is not None and (not isinstance(text, str) or "\0" in text):
+            check_text(name, text)
+    return Stamp(*texts, command.vouched_by)

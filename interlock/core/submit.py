@@ -53,7 +53,7 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
     if tx.hooks.complete_work or tx.hooks.complete_options:
         command = msgspec.structs.replace(command, work=complete_work(tx, command.work))
     kinds = [check_work_once(tx, work) for work in command.work]
-    all_independent = all(map(is_independent, command.work))
+    all_independent = not any(any(ALONE(work)) for work in command.work)
     if not all_independent:
         check_keys(tx, command)
     if get_limits(tx, command.tenant)[1] is not None:

@@ -46,6 +46,7 @@ What is ugly
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from interlock.kernel.errors import Unknown, UnknownLifecycle
@@ -200,20 +201,20 @@ class Changes:
         self.round = 0
 
 
+@dataclass
 class Counters:
     """Amounts that are added to the database when nothing else is left to do."""
 
-    def __init__(self) -> None:
-        self.costs: Counter[int] = Counter()  # by unit, in millionths
-        self.metrics: Counter[tuple[int, str, str]] = Counter()  # by tenant, metric and label
+    costs: Counter[int] = field(default_factory=Counter)  # by unit, in millionths
+    metrics: Counter[tuple[int, str, str]] = field(default_factory=Counter)  # by tenant, metric and label
 
 
+@dataclass
 class Picks:
     """Which units a claim or the time picked, without a command that names them."""
 
-    def __init__(self) -> None:
-        self.picked: set[int] = set()
-        self.allowed: frozenset[int] | None = None  # the only units that may be picked; None: all
+    picked: set[int] = field(default_factory=set)
+    allowed: frozenset[int] | None = None  # the only units that may be picked; None: all
 
     def pick(self, units: Iterable[Unit]) -> list[Unit]:
         """Returns those of the units that may be picked, and remembers them."""

@@ -76,20 +76,13 @@ class KnownTask:
                 changes = self.changes[values] = dict(find_left_out(self.rules, work))
             if changes:
                 work = msgspec.structs.replace(work, **changes)
-        if self.row.parameters is not None and brings_all_arguments(work):
+        # Arguments are checked where the input is all that the task is called with, and is in the row. A part of a run
+        # takes what it names of the run's arguments and outputs, and work that needs other work takes the outputs of
+        # that. A large input is beside the database. Where it runs, it is checked in any case.
+        is_part = work.parent is not None or work.step is not None or work.lifecycle == STEP or any(NEEDS(work))
+        if self.row.parameters is not None and not is_part and parse_reference(work.input) is None:
             self.checker.check(work.input)
         return work
-
-
-def brings_all_arguments(work: Work) -> bool:
-    """Whether the input of work is all that its task is called with, and is in the row.
-
-    A part of a run takes what it names of the run's arguments and outputs, and work that needs other work takes the
-    outputs of that. A large input is beside the database. Where it runs, it is checked in any case.
-    """
-    if work.parent is not None or work.step is not None or work.lifecycle == STEP:
-        return False
-    return not any(NEEDS(work)) and parse_reference(work.input) is None
 
 
 def find_left_out(rules: Mapping[str, Any], work: Work) -> Iterator[tuple[str, Any]]:

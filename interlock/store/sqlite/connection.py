@@ -208,8 +208,9 @@ class SqliteConnection:
         if self.limited:
             self.limited = False
             self.raw.set_progress_handler(None, 0)
-        if self.in_transaction:
-            self.rows("ROLLBACK")
+        with suppress(sqlite3.ProgrammingError):  # it is closed
+            if self.raw.in_transaction:
+                self.rows("ROLLBACK")
 
     @property
     def in_transaction(self) -> bool:
