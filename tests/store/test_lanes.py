@@ -3,7 +3,7 @@
 import pytest
 
 from interlock.lifecycles import shipped
-from interlock.store import lanes
+from interlock.store import cache
 from interlock.store.cache import NUMBERS, EngineCache, Lane, Lanes, remember_lanes
 from interlock.store.ids import Ids
 from interlock.store.postgres import PostgresConnection
@@ -24,8 +24,8 @@ def test_what_a_worker_can_serve_lies_in_stretches() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "LANES_MAX", 10)
-    monkeypatch.setattr(lanes, "SERVED_MAX", 3)
+    monkeypatch.setattr(cache, "LANES_MAX", 10)
+    monkeypatch.setattr(cache, "SERVED_MAX", 3)
     memory: dict[int, Lanes] = {}
     for tenant in range(1, 100):
         remember_lanes(
