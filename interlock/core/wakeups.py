@@ -125,7 +125,7 @@ class WakeupHub:
     def collect(self, tx: UnitOfWork) -> Wakeup:
         """Returns who will be woken by a transaction that is about to be committed."""
         lanes = self.find_lanes(tx)
-        queues = {*lanes.values(), *tx.state(WorkerCalls).queues}
+        queues = {*lanes.values(), *(tx.state(WorkerCalls).queues if WorkerCalls in tx.states else ())}
         tells = self.channel if queues and self.channel and self.channel.tells else None
         sent = tells.tell_within(tx.connection, queues) if tells else None
         return Wakeup(lanes, queues, sent)

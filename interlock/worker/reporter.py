@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from logging import ERROR
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -44,7 +44,6 @@ LOG_SIZE = 512 * 1024  # bytes of logs per command
 CHUNK = 500  # jobs per command
 AT_ONCE = 2  # reports on their way
 WORTH = 100  # ends that make a second report worth its transaction
-T = TypeVar("T")
 Part = tuple[Command[Any], list[Execution]]  # a command, and the executions that it is about
 
 
@@ -194,7 +193,8 @@ class Reporter:
                 is_due = execution.ended or (execution.started_at or 0) + REPORT_AFTER <= now
                 (due if is_due and not execution.in_report else later).append(execution)
         self.starts = later
-        for chunk in split(due):
+        for start in range(0, len(due), CHUNK):
+            chunk = due[start : start + CHUNK]
             yield Start(tenant=self.tenant, actor=self.actor, held=tuple([each.held for each in chunk])), chunk
 
     def due_notes(self, now: float) -> Iterator[Part]:
@@ -256,9 +256,11 @@ class Reporter:
             else:
                 fields = {"tenant": self.tenant, "actor": self.actor, "reason": str(outcome)}
                 yield make_release(outcome, execution.held, **fields), [execution]
-        for chunk, some in zip(split(finished), split(outcomes), strict=True):
-            yield Finish(tenant=self.tenant, actor=self.actor, outcomes=tuple(some)), chunk
-        for chunk in split(given_back):
+        for start in range(0, len(finished), CHUNK):
+            end = start + CHUNK
+            yield Finish(tenant=self.tenant, actor=self.actor, outcomes=tuple(outcomes[start:end])), finished[start:end]
+        for start in range(0, len(given_back), CHUNK):
+            chunk = given_back[start : start + CHUNK]
             held = tuple([each.held for each in chunk])
             yield Release(tenant=self.tenant, actor=self.actor, held=held, reason="its worker cannot finish it"), chunk
 
@@ -340,11 +342,6 @@ async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
             return await event.wait()
     except TimeoutError:
         return False
-
-
-def split(items: list[T]) -> Iterator[list[T]]:
-    """Splits items into as many as one command takes."""
-    return (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
 
 
 def split_command(command: Command[Any], executions: list[Execution]) -> list[Part]:
