@@ -246,6 +246,7 @@ def check_work_once(tx: UnitOfWork, work: Work) -> int:
     if work.step is not None:
         check_name("step", work.step)
     check_json("input", work.input)
-    for check in tx.hooks.checks_each:
-        check(tx.lifecycles, work)
+    if work.options is not None:
+        for check in tx.hooks.checks_each:
+            check(tx.lifecycles, work)
     return kind

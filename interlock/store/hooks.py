@@ -108,7 +108,8 @@ class OnRecord(NamedTuple):
 # Returns whether it has what it needs; one that has not is parked on the key that it waits for.
 Gate = Callable[["UnitOfWork", Unit, bool, bool], bool]
 # Called before anything is made of work. Raises InterlockError if nothing may be made of it. Of work that says the same
-# but for what is each one's own, such as its needs, `checks` may be asked once; `checks_each` is asked for each.
+# but for what is each one's own, such as its needs, `checks` may be asked once; `checks_each` is asked for each, if it
+# has options.
 Check = Callable[[Mapping[str, Lifecycle], Work], None]
 # Returns works with what their tasks say of all their work and they leave out; called before anything else is done with
 # them. Raises InterlockError if nothing may be made of them.
