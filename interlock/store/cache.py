@@ -241,3 +241,4 @@ class EngineCache:
         self.slow_lanes.clear()
         self.states.clear()
         self.facts.clear()
+        self.facts_mark = ""
