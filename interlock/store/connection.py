@@ -65,7 +65,8 @@ class Connection(Protocol):
 
     `{lock}`, `{skip}`, `{lock_unit}` and `{skip_unit}` in a statement stand for row locks where there are any, `{ids}`
     for being one of the list that is given as `ids`, and `{list:name}` for all values of a group, as text between
-    commas. Methods raise StoreError and its subclasses, and no error of a driver.
+    commas; `{by_key:table}` behind a table has it read by its key. Methods raise StoreError and its subclasses, and no
+    error of a driver.
     """
 
     name: str  # of the kind of database

@@ -106,6 +106,7 @@ def is_pooled(raw: psycopg.Connection[tuple[Any, ...]]) -> bool:
 def translate_sql(sql: str) -> str:
     """Our `:name` parameters in psycopg's spelling; a cast such as ::text stays."""
     sql = sql.replace("{lock}", "FOR UPDATE").replace("{skip}", "FOR UPDATE SKIP LOCKED")
+    sql = re.sub(r"\{by_key:\w+\}", "", sql)  # a planner that knows how many rows there are
     sql = sql.replace("{skip_unit}", "FOR UPDATE OF unit SKIP LOCKED").replace("{lock_unit}", "FOR UPDATE OF unit")
     sql = re.sub(r"\{list:(\w+)\}", r"string_agg(\1::text, ',')", sql)
     sql = sql.replace("{ids}", "= ANY(:ids)").replace("{xid}", "unit.xmin::text")

@@ -145,7 +145,7 @@ def make_worker_place(*values: Any) -> WorkerPlace:
 HELD_GROUPS = Query(HELD, HeldGroup)
 WORKER_PLACE = (
     f"SELECT {', '.join(f'unit.{name}' for name in WorkerPlace._fields[1:])}, {list_columns(WorkerRow)} "
-    "FROM worker JOIN unit ON unit.id = worker.unit WHERE worker.unit = :unit"
+    "FROM worker {by_key:worker} JOIN unit ON unit.id = worker.unit WHERE worker.unit = :unit"
 )
 WORKER_LOCKED = Query(f"{WORKER_PLACE} {{lock}}", make_worker_place)
 WORKER_UNLOCKED = Query(WORKER_PLACE, make_worker_place)

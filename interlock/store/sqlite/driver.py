@@ -68,6 +68,7 @@ def keep_freed_memory() -> None:
 def translate_sql(sql: str) -> str:
     """Our markers in SQLite's spelling: a writer has the file to itself, so no row is locked."""
     sql = sql.replace("{lock}", "").replace("{skip}", "").replace("{skip_unit}", "").replace("{lock_unit}", "")
+    sql = re.sub(r"\{by_key:(\w+)\}", r"INDEXED BY sqlite_autoindex_\1_1", sql)
     sql = re.sub(r"\{list:(\w+)\}", r"group_concat(\1, ',')", sql)
     return sql.replace("{ids}", "IN (SELECT value FROM json_each(:ids))").replace("{xid}", "''")
 
