@@ -59,7 +59,6 @@ from interlock.kernel.rows import Act, Body, Unit, WorkerRow
 from interlock.store.acts import NOTHING, UNITS_MAX, digest_result
 from interlock.store.cache import EngineCache, Served
 from interlock.store.commit_proof import choose_proof
-from interlock.store.flush import renew_leases
 from interlock.store.hooks import GrantKind, MoveKind
 from interlock.store.prefetch import declare_held
 from interlock.store.queries.plain import (
@@ -73,6 +72,7 @@ from interlock.store.queries.plain import (
     bind_startables,
 )
 from interlock.store.query import BoundQuery
+from interlock.store.renewals import renew_leases
 from interlock.store.unit_of_work import BODIES, Picks, UnitOfWork
 
 PLAIN_GRANT = GrantKind(False, False, True, False, False, False)

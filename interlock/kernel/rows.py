@@ -20,7 +20,7 @@ class Unit(Row):
     """A unit: the row that verbs read and write most."""
 
     table = "unit"
-    apart = 5  # they are columns of its lease and of its last act, and the database's own word
+    apart = 4  # they are columns of its lease and of its last act, and the database's own word
     id: int
     tenant: int
     lane: int
@@ -50,6 +50,7 @@ class Unit(Row):
     lease_id: int | None = None  # of the one that is live
     holder: int | None = None
     lease_until: int | None = None  # while a lease is live, its end
+    lease_hash: str | None = None  # of the secret of the live one
     asked_at: int | None = None  # when somebody asked to cancel it
     asked_by: int | None = None  # until when its holder has time to stop
     parent: int | None = None
@@ -67,7 +68,6 @@ class Unit(Row):
     cost: int = 0
     plain: int = 0  # whether nothing follows from its grant and its success but its own events
     xid: str = ""  # the transaction that wrote the row, where several may write
-    lease_hash: str | None = None
     lease_ttl: int | None = None
     lease_beat: int | None = None
     head: str = ""  # the digest of the act, for whoever looks at it
@@ -173,18 +173,19 @@ class ActDetail(Row):
 
 
 class Lease(Row):
-    """One worker's right to speak for a unit; its id is that of the act that granted it."""
+    """A worker's right to speak for units; its id is that of the act that granted it."""
 
     table = "lease"
     id: int
-    unit: int
+    unit: int  # 0: the row of all units that have none of their own
     tenant: int
     worker: int
-    secret: str  # the hash of it
+    secret: str  # the hash of it; '' in the row of many
     until: int
     ttl: int
     beat: int
     ended_at: int | None = None
+    units: int = 1  # under the lease, in the row of many
 
 
 class Seal(Row):

@@ -102,7 +102,7 @@ def copy_birth(tx: "UnitOfWork", unit: Unit) -> None:
     last = tx.changes.last_moves.get(unit.id)
     if last is not None and last.path.source == BORN and last.born_as is None:
         last.born_as = copied(unit)
-        last.born_as.holder = last.born_as.lease_until = None
+        last.born_as.holder = last.born_as.lease_until = last.born_as.lease_hash = None
 
 
 def group_by_round(moves: Iterable[RecordedMove]) -> list[list[RecordedMove]]:

@@ -12,8 +12,8 @@ from interlock.kernel.paths import BORN
 from interlock.kernel.rows import NamedPlace, Row, Unit, WorkerRow, columns, copied
 from interlock.store.acts import RecordedMove, apply_moves, group_by_round, make_acts
 from interlock.store.commit_proof import choose_proof
-from interlock.store.connection import Connection
 from interlock.store.hooks import Moved
+from interlock.store.renewals import renew_leases
 from interlock.store.unit_of_work import UnitOfWork
 
 R = TypeVar("R", bound=Row)
@@ -23,13 +23,11 @@ FIXED = ("id", "tenant", "lifecycle", "parent", "decides", "born", "cost", *COUN
 # What an act writes, and nobody else.
 BY_ACTS = (
     "state", "category", "outcome", "version", "act", "changed_at", "started_at", "attempt", "fence", "lease",
-    "lease_id", "holder", "lease_until", "rests_in", "dead_at",
+    "lease_id", "holder", "lease_until", "lease_hash", "rests_in", "dead_at",
 )  # fmt: skip
 WRITTEN = tuple(name for name in columns(Unit) if name not in (*FIXED, *BY_ACTS))
 WRITTEN_OF = attrgetter(*WRITTEN)
 BODY_WRITTEN = ("key", "result", "error", "replaced_by")
-RENEW = "UPDATE lease SET until = :until WHERE id = :id AND unit = :unit AND until < :until"
-RENEW_TOGETHER = "SELECT renew_leases(:leases, :units, :ends)"  # of PostgreSQL: an ordinary role has no other way
 WORKER_WRITTEN = tuple(name for name in WorkerRow.__struct_fields__ if name not in ("unit", "tenant"))
 
 
@@ -117,15 +115,6 @@ def write_units(tx: UnitOfWork) -> None:
         tx.connection.update(changed, list_differing_columns(changed, images), "id")
     if renewed:
         renew_leases(tx.connection, renewed)
-
-
-def renew_leases(connection: Connection, held: Sequence[Unit]) -> None:
-    """The leases of these units last as long as their rows say, and no shorter than before."""
-    if connection.many_writers:
-        units = {"leases": [unit.lease_id for unit in held], "units": [unit.id for unit in held]}
-        connection.many(RENEW_TOGETHER, [{**units, "ends": [unit.lease_until for unit in held]}])
-    else:
-        connection.many(RENEW, [{"id": unit.lease_id, "unit": unit.id, "until": unit.lease_until} for unit in held])
 
 
 def make_born_row(move: RecordedMove) -> Unit:

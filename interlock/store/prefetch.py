@@ -18,7 +18,7 @@ from interlock.store.queries.for_verbs import (
 )
 from interlock.store.queries.plain import LANES_MAX, WORKER_LOCKED, WORKER_UNLOCKED, bind_claimable
 from interlock.store.query import BoundQuery
-from interlock.store.unit_of_work import LAST_LEASES_OF, UNITS_LOCKED
+from interlock.store.unit_of_work import LIVE_LEASES, UNITS_LOCKED
 
 Queries = Iterator[BoundQuery[Any]]
 
@@ -68,7 +68,7 @@ def declare_held(cache: EngineCache, ids: Sequence[int]) -> Queries:
         yield WRITERS.bind(ids=list(ids))
     else:
         yield UNITS_LOCKED.bind(ids=list(ids))
-        yield LAST_LEASES_OF.bind(ids=list(ids))
+        yield LIVE_LEASES.bind(ids=list(ids))
 
 
 def declare_notes(kind: str, name: str, ids: Sequence[int]) -> Queries:

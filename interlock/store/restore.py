@@ -17,7 +17,7 @@ from interlock.kernel.errors import Denied, InterlockError
 from interlock.kernel.rows import Lease
 from interlock.store.catalog import lock_migration, may_insert
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import read_rows, read_tenant_ids, snapshot
+from interlock.store.queries.snapshots import read_tenant_ids, snapshot
 
 GENERATION_MAX = 2**9 - 1  # an act's id has 63 bits: 36 for the transaction and 18 for the act within it
 # The act after the last one that this server could have given an id to.
@@ -30,6 +30,7 @@ OTHERS = (
     "WHERE datname = current_database() AND pid <> pg_backend_pid() AND usesysid IS NOT NULL ORDER BY pid"
 )
 NAMED_MAX = 5
+LIVE = "SELECT id, unit, tenant, worker, secret, until, ttl, beat FROM live_lease ORDER BY tenant, unit"
 REASON = "the database was restored"  # why leases are void
 RUN = "its owner runs `interlock db restored --db URL`, while no program is connected"
 
@@ -109,7 +110,7 @@ def begin_again(connection: Connection, now: int) -> Begun:
             connection.rows("INSERT INTO about (name, value) VALUES (:name, :value)", {"name": name, "value": value})
         # What was counted is in the same backup as what it was counted of.
         connection.rows("UPDATE tallied SET epoch = :epoch WHERE epoch = :was", {"epoch": epoch, "was": was})
-        leases = read_rows(connection, Lease, "WHERE ended_at IS NULL ORDER BY tenant, unit")
+        leases = [Lease(*row) for row in connection.rows(LIVE)]
     except BaseException:
         connection.rollback()
         raise

@@ -32,7 +32,7 @@ BODY = (*ADD, *(f"UPDATE({name})" for name in BODY_WRITTEN))
 # anything out of the record: that is for operators.
 OF_TABLE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("about", "edge", "transition_path", "path_hop", "command_path"), READ),
-    **dict.fromkeys(("event", "journal", "journal_unit", "job_event"), READ),
+    **dict.fromkeys(("event", "journal", "journal_unit", "job_event", "live_lease"), READ),
     "unit": UNIT, "body": BODY, "artifact": KEEP, "tenant": KEEP,
     "act": ADD, "act_detail": ADD, "act_gone": READ, "seal": ADD, "lease": ("SELECT", "DELETE"),
     "archived": READ, "forced_move": READ,

@@ -47,7 +47,7 @@ What is ugly
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from interlock.kernel.errors import Unknown, UnknownLifecycle
 from interlock.kernel.ids import format_id
@@ -65,16 +65,38 @@ from interlock.store.query import BoundQuery, Query, list_columns, select
 T = TypeVar("T")
 S = TypeVar("S")
 RowKey = tuple[int | str, ...]
+
+
+class LiveLease(NamedTuple):
+    """Until when a unit is held, and on which terms."""
+
+    unit: int
+    until: int
+    ttl: int
+    beat: int
+
+
 UNITS_LOCKED = Query(f"SELECT {list_columns(Unit)}, {{xid}} FROM unit WHERE id {{ids}} ORDER BY id {{lock}}", Unit)
 WORKER_LOCKED = select(WorkerRow, "WHERE unit = :unit {lock}")
 BODIES = select(Body, "WHERE unit {ids}")
-# The last lease of each unit, found by its key however many there were; a planner may begin with either table.
+# The last lease of each unit whose lease was taken from its holder, found by its key however many there were; a planner
+# may begin with either table.
 LAST_LEASES = (
     "JOIN unit ON unit.id = lease.unit "
     "WHERE unit.id {ids} AND lease.unit {ids} "
     "AND lease.id = (SELECT max(id) FROM lease AS last WHERE last.unit = unit.id)"
 )
 LAST_LEASES_OF = select(Lease, LAST_LEASES)
+# Units with the row of their live lease: their own, or the one that they share.
+WITH_LEASES = """unit LEFT JOIN lease AS own ON own.unit = unit.id AND own.id = unit.lease_id
+    LEFT JOIN lease AS shared ON shared.unit = 0 AND shared.id = unit.lease_id"""
+LIVE_LEASES = Query(
+    f"""
+SELECT unit.id, coalesce(own.until, shared.until), coalesce(own.ttl, shared.ttl), coalesce(own.beat, shared.beat)
+FROM {WITH_LEASES} WHERE unit.id {{ids}} AND unit.lease_id IS NOT NULL AND coalesce(own.until, shared.until) IS NOT NULL
+""",
+    LiveLease,
+)
 
 
 class TableUpdate:
@@ -323,14 +345,16 @@ class UnitOfWork:
         return [self.rows.units[unit.id] for unit in units]
 
     def read_leases(self, units: Sequence[Unit]) -> None:
-        """Fills in what the last lease of each of these locked units says: only who has a unit writes its lease."""
-        if not units:
-            return
-        by_unit = {unit.id: unit for unit in units}
-        for lease in self.run(LAST_LEASES_OF.bind(ids=sorted(by_unit))):
-            unit = by_unit[lease.unit]
-            unit.lease_hash, unit.lease_until = lease.secret, lease.until
-            unit.lease_ttl, unit.lease_beat = lease.ttl, lease.beat
+        """Fills in what the last lease of each of these locked units says, live or taken from its holder."""
+        held = {unit.id: unit for unit in units if unit.lease_id is not None}
+        ended = {unit.id: unit for unit in units if unit.lease_id is None}
+        for lease in self.run(LIVE_LEASES.bind(ids=sorted(held))) if held else ():
+            unit = held[lease.unit]
+            unit.lease_until, unit.lease_ttl, unit.lease_beat = lease.until, lease.ttl, lease.beat
+        for last in self.run(LAST_LEASES_OF.bind(ids=sorted(ended))) if ended else ():
+            unit = ended[last.unit]
+            unit.lease_hash, unit.lease_until = last.secret, last.until
+            unit.lease_ttl, unit.lease_beat = last.ttl, last.beat
 
     def body(self, unit: Unit) -> Body:
         """Returns the body of a unit. Those of all units that this transaction knows are read with the first one."""

@@ -111,10 +111,12 @@ def cut(database: Connection, unit: int) -> None:
     birth, *later = acts_of(database, unit)
     for act in later:
         strike(database, act, unit)
-    database.rows("DELETE FROM lease WHERE unit = :unit", {"unit": unit})
+    of_unit = "id = (SELECT lease_id FROM unit WHERE id = :unit)"
+    database.rows(f"DELETE FROM lease WHERE {of_unit} AND (unit = :unit OR units = 1)", {"unit": unit})
+    database.rows(f"UPDATE lease SET units = units - 1 WHERE {of_unit}", {"unit": unit})
     database.rows(
         "UPDATE unit SET state = 'queued', category = 'ready', version = 1, act = :act, fence = 0, lease = NULL, "
-        "lease_id = NULL, holder = NULL, wake_at = NULL, available_at = :at, changed_at = :at WHERE id = :unit",
+        "lease_id = NULL, lease_hash = NULL, holder = NULL, wake_at = NULL, available_at = :at, changed_at = :at WHERE id = :unit",
         {"unit": unit, "act": birth.id, "at": birth.at},
     )
     seal_again(database)

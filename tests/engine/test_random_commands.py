@@ -72,6 +72,11 @@ def everything(connection: Connection) -> dict[str, Any]:
         names = [name for name in columns(row) if name not in of_acts.get(row.table, ())]
         order = orders.get(row.table, "unit")
         found[row.table] = connection.rows(f"SELECT {', '.join(names)} FROM {row.table} ORDER BY {order}")
+    terms = "unit, tenant, worker, secret, until, ttl, beat"
+    found["live_lease"] = connection.rows(f"SELECT {terms} FROM live_lease ORDER BY unit")
+    found["taken_lease"] = connection.rows(
+        f"SELECT {terms}, ended_at FROM lease WHERE unit > 0 AND ended_at IS NOT NULL ORDER BY unit, id"
+    )
     return found
 
 

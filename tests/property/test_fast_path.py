@@ -146,7 +146,7 @@ def compare(worlds: list[World], seed: int, groups: int) -> None:
     for world, tables in zip(worlds, rows, strict=True):
         declare(world.connection, 1)
         assert list(audit(world.connection, shipped())) == [], seed
-        del tables["act"]
+        del tables["act"], tables["lease"]  # who shares an act shares the row of its leases
     for table in rows[0]:
         assert rows[0][table] == rows[1][table], (seed, table)
 

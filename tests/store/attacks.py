@@ -156,10 +156,18 @@ def seals() -> Iterator[Attack]:
 
 def leases() -> Iterator[Attack]:
     no = rule("lease")
-    held = "WHERE unit = <held> AND id = <held_lease>"
+    held = "WHERE id = <held_lease>"  # one row for all units of the claim
+    own = "INSERT INTO lease VALUES (<held_lease>, <{unit}>, 1, {worker}, {secret}, {until}, {ttl}, 20000000, NULL, 1)"
+    given = {
+        "unit": "held",
+        "worker": "<worker>",
+        "secret": "(SELECT lease_hash FROM unit WHERE id = <held>)",
+        "until": "<now> + 41000000",
+        "ttl": "60000000",
+    }
     for name, sql in {
-        "a lease by hand": "INSERT INTO lease VALUES (<free_act>, <free>, 1, <worker>, 'h', 1, 1, 1, NULL)",
-        "a second lease": "INSERT INTO lease VALUES (<free_act>, <held>, 1, <worker>, 'h', 1, 1, 1, NULL)",
+        "a lease by hand": "INSERT INTO lease VALUES (<free_act>, <free>, 1, <worker>, 'h', 1, 1, 1, NULL, 1)",
+        "a second lease": "INSERT INTO lease VALUES (<free_act>, <held>, 1, <worker>, 'h', 1, 1, 1, NULL, 1)",
         "a lease shortened": f"UPDATE lease SET until = 1 {held}",
         "a lease for ever": f"UPDATE lease SET until = 9000000000000000 {held}",
         "another secret": f"UPDATE lease SET secret = 'mine' {held}",
@@ -169,6 +177,15 @@ def leases() -> Iterator[Attack]:
         "a lease brought back": "UPDATE lease SET ended_at = NULL WHERE unit = <taken>",
         "a lease that is over renewed": "UPDATE lease SET until = until + 1 WHERE unit = <taken>",
         "another unit's lease": f"UPDATE lease SET unit = <free> {held}",
+        "fewer units under a lease": f"UPDATE lease SET units = units - 1 {held}",
+        "more units under a lease": f"UPDATE lease SET units = units + 1 {held}",
+        "a row of one's own with another secret": own.format(**{**given, "secret": "'mine'"}),
+        "a row of one's own for another worker": own.format(**{**given, "worker": "<spare>"}),
+        "a row of one's own for ever": own.format(**{**given, "until": "9000000000000000"}),
+        "a row of one's own that is over": own.format(**{**given, "until": "1"}),
+        "a row of one's own on other terms": own.format(**{**given, "ttl": "9000000000"}),
+        "a row of one's own for what is not held": own.format(**{**given, "unit": "free"}),
+        "the row of many once more": own.replace("<{unit}>", "0").format(**given),
     }.items():
         yield attack(name, sql, app=DENIED, owner=no, lite=no)
     yield attack("a live lease deleted", f"DELETE FROM lease {held}", app=no, owner=no, lite=no)

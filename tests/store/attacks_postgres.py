@@ -79,7 +79,7 @@ def settings() -> Iterator[Attack]:
         "leases under a setting of ours",
         lambda s: [
             "SELECT set_config('interlock.renews', 'on', false)",
-            s.fill("UPDATE lease SET until = until + 1000000000000 WHERE unit = <held>"),
+            s.fill("UPDATE lease SET until = until + 1000000000000 WHERE id = <held_lease>"),
         ],
         app=DENIED,
         owner=rule("lease"),
@@ -211,7 +211,7 @@ def own_triggers() -> Iterator[Attack]:
     yield inside("units from a trigger's trigger", f"EXECUTE $sql$ {MOVED} $sql$", DENIED, FIRST)
     yield inside(
         "leases from a trigger of one's own",
-        "UPDATE lease SET secret = 'mine' WHERE unit = <held>",
+        "UPDATE lease SET secret = 'mine' WHERE id = <held_lease>",
         DENIED,
         rule("lease"),
     )
@@ -288,7 +288,7 @@ def shadows() -> Iterator[Attack]:
         "a refusal of one's own",
         "CREATE FUNCTION pg_temp.guard_refuses(rule text, why text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$",
         "SET LOCAL search_path = pg_temp, public",
-        "DELETE FROM lease WHERE unit = <held>",
+        "DELETE FROM lease WHERE id = <held_lease>",
         app=rule("lease"),
         owner=rule("lease"),
     )
@@ -320,7 +320,7 @@ def owners() -> Iterator[Attack]:
         "leases with triggers off",
         lambda s: [
             "ALTER TABLE lease DISABLE TRIGGER USER",
-            s.fill("UPDATE lease SET secret = 'mine' WHERE unit = <held>"),
+            s.fill("UPDATE lease SET secret = 'mine' WHERE id = <held_lease>"),
         ],
         app=DENIED,
         owner=Found("leases are what acts have granted"),

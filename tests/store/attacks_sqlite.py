@@ -35,7 +35,7 @@ def replacing() -> Iterator[Attack]:
         "seal": "number = 1",
         "transition_path": "id = <claim>",
         "path_hop": "path = <claim>",
-        "lease": "unit = <held>",
+        "lease": "id = <held_lease>",
         "act_detail": "1 = 1",
         "edge": "trigger = 'claim'",
         "member": "unit = <done>",
@@ -150,7 +150,7 @@ def own_triggers() -> Iterator[Attack]:
     )
     yield inside(
         "another lease meanwhile",
-        "UPDATE lease SET secret = 'mine' WHERE unit = <held>",
+        "UPDATE lease SET secret = 'mine' WHERE id = <held_lease>",
         Found("leases are what acts have granted"),
     )
     yield inside(

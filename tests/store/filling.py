@@ -150,7 +150,7 @@ class Read:
             if found := re.search(r"USING (?:COVERING )?INDEX (\w+)", line):
                 self.indexes.add(found[1])
             if line.startswith("SCAN") and not re.match(
-                r"SCAN (head|run|json_each|\d+ CONSTANT ROWS?|CONSTANT ROW)\b", line
+                r"SCAN (head|run|held|live_lease|json_each|\d+ CONSTANT ROWS?|CONSTANT ROW)\b", line
             ):
                 self.scans.append(line)
             if "TEMP B-TREE" in line:

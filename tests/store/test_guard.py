@@ -266,10 +266,10 @@ def test_a_grant_of_nothing_to_nobody(database: Connection) -> None:
 def test_a_lease_by_hand(job: Connection, server: str) -> None:
     """A role has no right to write one; the owner hears the guard."""
     before = job.rows("SELECT * FROM lease")
-    copied = "INSERT INTO lease SELECT {}, unit, tenant, 8, secret, until, ttl, beat, NULL FROM lease"
+    copied = "INSERT INTO lease SELECT {}, unit, tenant, 8, secret, until, ttl, beat, NULL, units FROM lease"
     for statement in (
         copied.format(9), "UPDATE lease SET secret = 'mine'", "UPDATE lease SET until = until - 1",
-        "UPDATE lease SET ended_at = 1", "UPDATE lease SET worker = 8", "DELETE FROM lease",
+        "UPDATE lease SET ended_at = 1", "UPDATE lease SET worker = 8", "UPDATE lease SET units = 0", "DELETE FROM lease",
     ):  # fmt: skip
         with lacks_right():
             job.rows(statement)

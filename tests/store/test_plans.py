@@ -229,10 +229,16 @@ HISTORY = {
 }
 HISTORY |= {"act_tenant"}
 UNIT = {"unit_pkey", "sqlite_autoindex_unit_1"}
+# Units share the row of their lease: who they are is in the act that granted it.
+LEASE_KEY = {"lease_pkey", "sqlite_autoindex_lease_1"}
+SHARED = {*LEASE_KEY, "act_pkey", "lease_apart"}  # the last one where few units have rows of their own
 BIRTHS = {*UNIT, "act_pkey", "act_tenant"}
 FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
-    "overdue": (lambda tx: for_verbs.find_overdue(tx, LIMIT), {"unit_wake", "lease_until", *UNIT}),
-    "held_by": (lambda tx: for_verbs.load_held_units(tx, 7), {"lease_worker", *UNIT}),
+    "overdue": (
+        lambda tx: for_verbs.find_overdue(tx, LIMIT),
+        {"unit_wake", "lease_until", "lease_apart", *UNIT, *SHARED},
+    ),
+    "held_by": (lambda tx: for_verbs.load_held_units(tx, 7), {"lease_worker", *UNIT, *SHARED}),
     "open_children": (lambda tx: for_verbs.load_open_children(tx, 7), {"unit_parent"}),
     "last_child": (lambda tx: for_verbs.load_last_child(tx, 7), {"unit_parent"}),
     "has_note": (lambda tx: for_verbs.has_note(tx, 7, "step", "a"), {"note_unit", "one_note_a_name"}),
@@ -286,9 +292,9 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
     "done_again": (lambda tx: views.read_done_again(tx.connection, 1, [7, 8]), {"body_retry_of"}),
     "held_by_queue": (
         lambda tx: metrics.count_held_by_queue(tx.connection, 3),
-        {"lease_worker", "lease_until", *UNIT_KEY, "lane_pkey", "sqlite_autoindex_lane_1"},
+        {"lease_worker", "lease_until", *UNIT_KEY, "lane_pkey", "sqlite_autoindex_lane_1", *SHARED},
     ),
-    "held_now": (lambda tx: tenants.count_held_now(tx, 3), {"lease_worker", "lease_until"}),
+    "held_now": (lambda tx: tenants.count_held_now(tx, 3), {"lease_worker", "lease_until", *LEASE_KEY}),
     "waiting_now": (lambda tx: tenants.count_waiting_now(tx, 3), {"unit_claim", "unit_parked", "unit_wake"}),
     "with_key": (lambda tx: for_verbs.find_by_key(tx, 1, "filled", "k7"), {"one_unit_a_key"}),
     "lock": (lambda tx: tx.lock_units([7, 8]), {"unit_pkey", "sqlite_autoindex_unit_1"}),
@@ -333,6 +339,7 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
             "unit_parked",
             "unit_wake",
             "lease_worker",
+            *SHARED,
             "one_place_a_unit",
             *UNIT,
             *BODY_KEY,
@@ -346,7 +353,7 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
         lambda tx: workers.find_worker_named(tx.connection, 1, "nobody"),
         {"worker_tenant_name_incarnation_key", "sqlite_autoindex_worker_2"},
     ),
-    "held_by_a_worker": (lambda tx: workers.list_held(tx.connection, 1, 7, 10), {"lease_worker", *UNIT}),
+    "held_by_a_worker": (lambda tx: workers.list_held(tx.connection, 1, 7, 10), {"lease_worker", *UNIT, *SHARED}),
     "lost_by_a_worker": (lambda tx: workers.list_ended_leases(tx.connection, 3, 7, 10), {"lease_ended"}),
     "places": (lambda tx: list(places.read_places(tx, 7, ["a", "b"])), {*PLACE_KEY, *UNIT_KEY}),
     "names": (lambda tx: places.read_names(tx, [7, 8]), {"one_place_a_unit"}),

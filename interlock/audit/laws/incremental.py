@@ -61,7 +61,10 @@ class IncrementalLaws:
         if not kinds:
             return CommitReview()
         review = CommitReview()
-        ids = dict.fromkeys([*kinds.get("unit", ()), *kinds.get("lease", ())])  # a lease may be made longer by itself
+        leases = kinds.get("lease", ())  # one may be made longer by itself, and the row of many is that of all of them
+        held = [unit.id for unit in self.units.values() if unit.lease_id is not None] if 0 in leases else []
+        ids = dict.fromkeys([*kinds.get("unit", ()), *leases, *held])
+        ids.pop(0, None)
         fresh = read_events_after(connection, self.position, EVENTS_MAX) if ids else []
         if fresh:
             self.position = fresh[-1][0]

@@ -120,25 +120,40 @@ def judge_members(connection: Connection) -> Iterator[RecordFault]:
 
 
 def judge_leases(connection: Connection) -> Iterator[RecordFault]:
-    """Every lease is on the terms on which an act has granted it, and is live exactly while its unit is under it."""
+    """Every lease is on the terms on which an act has granted it, and is live exactly while its units are under it."""
     for unit in evidence.find_units_without_their_lease(connection):
         yield RecordFault(LEASES, unit, "it is under a lease of which there is no live row")
+    for held, act in evidence.read_held_units(connection):
+        if find_grant(act, held.unit) != (held.tenant, held.holder, held.secret):
+            yield RecordFault(LEASES, held.unit, f"it is under lease {held.lease}, which no act has granted so")
     for lease, act, live in evidence.read_all_leases(connection, PAGE):
         if not is_granted(lease, act):
             yield RecordFault(LEASES, lease.unit, f"lease {lease.id} is not what an act has granted")
-        if lease.ended_at is None and live != lease.id:
+        if lease.unit and lease.ended_at is None and live != lease.id:
             yield RecordFault(LEASES, lease.unit, f"lease {lease.id} is live, and it is not under it")
+    for row in evidence.count_units_under_leases(connection):
+        if row.units != row.under:
+            yield RecordFault(LEASES, 0, f"lease {row.lease} counts {row.units} units, and {row.under} are under it")
+        if row.under <= row.apart:
+            yield RecordFault(LEASES, 0, f"lease {row.lease} has a row for many, and nobody is under that row")
+
+
+def find_grant(act: Act | None, unit: int) -> tuple[int, int | None, str] | None:
+    """The tenant, the worker and the hash of the secret by which an act has granted a unit; None if it did not."""
+    if act is None or unit not in act.units or not act.secrets:
+        return None
+    return act.tenant, act.worker, act.secrets[act.units.index(unit)]
 
 
 def is_granted(lease: Lease, act: Act | None) -> bool:
-    """Whether an act has granted this lease; it may have been made longer since."""
-    if act is None or lease.unit not in act.units or not act.secrets:
+    """Whether an act has granted this lease; it may have been made longer since. Of many units it is one row."""
+    if act is None or not act.secrets or (lease.ttl, lease.beat) != (act.ttl, act.beat):
         return False
-    secret = act.secrets[act.units.index(lease.unit)]
-    granted = act.tenant, act.worker, secret, act.ttl, act.beat
-    return granted == (lease.tenant, lease.worker, lease.secret, lease.ttl, lease.beat) and lease.until >= (
-        act.until or 0
-    )
+    if lease.unit:
+        grant, is_sound = find_grant(act, lease.unit), lease.units == 1
+    else:
+        grant, is_sound = (act.tenant, act.worker, ""), lease.ended_at is None
+    return is_sound and grant == (lease.tenant, lease.worker, lease.secret) and lease.until >= (act.until or 0)
 
 
 def judge_seals(connection: Connection, from_seal: int = 1) -> Iterator[RecordFault]:

@@ -4,9 +4,9 @@ from interlock.store.connection import Connection
 
 COMMANDS = """SELECT body.unit, body.policy, lane.capabilities FROM body
     JOIN unit ON unit.id = body.unit JOIN lane ON lane.id = unit.lane WHERE body.policy LIKE '%shell%'"""
-HOLDERS = """SELECT lease.unit, body.policy, worker.capabilities FROM lease
+HOLDERS = """SELECT lease.unit, body.policy, worker.capabilities FROM live_lease AS lease
     JOIN body ON body.unit = lease.unit JOIN worker ON worker.unit = lease.worker
-    WHERE lease.ended_at IS NULL AND body.policy LIKE '%shell%'"""
+    WHERE body.policy LIKE '%shell%'"""
 
 
 def read_commands(connection: Connection) -> list[tuple[int, str, str]]:

@@ -73,7 +73,7 @@ FROM (
     WHERE lane > :first AND lane < :end AND available_at IS NOT NULL AND lifecycle = 'task'
     UNION SELECT id FROM unit WHERE tenant = :tenant AND parked_on IS NOT NULL AND lifecycle = 'task'
     UNION SELECT id FROM unit WHERE tenant = :tenant AND wake_at IS NOT NULL AND lifecycle = 'task'
-    UNION SELECT unit FROM lease WHERE tenant = :tenant AND worker {{ids}} AND ended_at IS NULL
+    UNION SELECT unit FROM live_lease WHERE tenant = :tenant AND worker {{ids}}
 ) AS found JOIN unit ON unit.id = found.id JOIN body ON body.unit = unit.id LEFT JOIN place ON place.unit = unit.id
 WHERE unit.tenant = :tenant AND unit.lifecycle = 'task' AND unit.outcome IS NULL ORDER BY unit.id LIMIT :limit
 """

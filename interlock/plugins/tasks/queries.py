@@ -56,8 +56,8 @@ NEWEST = (
 # By lane: what may be claimed, what is held, and what waits for something else; each by an index of its own.
 READY = "SELECT lane, count(*) FROM unit WHERE available_at IS NOT NULL AND lane > :low AND lane < :high GROUP BY lane"
 HELD = (
-    "SELECT unit.lane, count(*) FROM lease JOIN unit ON unit.id = lease.unit AND unit.lease_id = lease.id "
-    "WHERE lease.tenant = :tenant AND lease.ended_at IS NULL GROUP BY unit.lane"
+    "SELECT unit.lane, count(*) FROM live_lease AS lease JOIN unit ON unit.id = lease.unit "
+    "WHERE lease.tenant = :tenant GROUP BY unit.lane"
 )
 OTHERS = (
     "SELECT lane, count(*) FROM unit WHERE tenant = :tenant AND available_at IS NULL AND lease_id IS NULL "
@@ -196,8 +196,9 @@ MISPLACED = (
     "WHERE unit.available_at IS NOT NULL AND lane.task <> '' AND lane.task <> body.task"
 )
 HOLDERS = (
-    "SELECT lease.unit, body.task, worker.name, worker.tasks FROM lease JOIN worker ON worker.unit = lease.worker "
-    "JOIN body ON body.unit = lease.unit WHERE lease.ended_at IS NULL AND worker.tasks IS NOT NULL"
+    "SELECT lease.unit, body.task, worker.name, worker.tasks FROM live_lease AS lease "
+    "JOIN worker ON worker.unit = lease.worker "
+    "JOIN body ON body.unit = lease.unit WHERE worker.tasks IS NOT NULL"
 )
 
 

@@ -7,8 +7,9 @@ from interlock.kernel.paths import BORN, PathHop
 from interlock.kernel.rows import Act, Body, Lease, Seal
 from interlock.store.acts import digest_result
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import read_pages, read_rows, read_tenant_ids, select_acts
+from interlock.store.queries.snapshots import PAGE, read_pages, read_rows, read_tenant_ids, select_acts
 from interlock.store.seals import START
+from interlock.store.unit_of_work import WITH_LEASES
 
 # What a trigger derives from what a path tells; the last two are not compared with a field of a path.
 DERIVED = (
@@ -35,10 +36,29 @@ ACTS_BY_UNIT = {
 }
 MEMBERS = "SELECT unit, act, version FROM {one} EXCEPT SELECT unit, act, version FROM {other}"
 NO_LEASE = """
-SELECT unit.id FROM unit LEFT JOIN lease ON lease.unit = unit.id AND lease.id = unit.lease_id
-AND lease.ended_at IS NULL AND lease.worker = unit.holder
-WHERE unit.id > :last AND unit.lease_id IS NOT NULL AND lease.id IS NULL ORDER BY unit.id LIMIT :page
+SELECT unit.id FROM WITH_LEASES
+WHERE unit.id > :last AND unit.lease_id IS NOT NULL AND (
+    coalesce(own.ended_at, shared.ended_at) IS NOT NULL
+    OR (coalesce(own.worker, shared.worker) = unit.holder) IS NOT TRUE)
+ORDER BY unit.id LIMIT :page
+""".replace("WITH_LEASES", WITH_LEASES)
+# What is granted to units that are under a lease, as their rows say.
+HELD = """
+SELECT id, lease_id, tenant, holder, lease_hash FROM unit
+WHERE id > :last AND lease_id IS NOT NULL ORDER BY id LIMIT :page
 """
+# Rows for many: how many units are under each lease, and how many of them have rows of their own.
+COUNTED = """
+SELECT lease.id, lease.units, (SELECT count(*) FROM {members} WHERE unit.lease_id = lease.id),
+       (SELECT count(*) FROM lease AS own WHERE own.id = lease.id AND own.unit > 0 AND own.ended_at IS NULL)
+FROM lease WHERE lease.unit = 0 AND lease.id > :last ORDER BY lease.id LIMIT :page
+"""
+MEMBERS_OF_LEASE = {
+    "sqlite": "act CROSS JOIN json_each(act.units) AS listed CROSS JOIN unit "
+    "ON act.id = lease.id AND unit.id = listed.value",
+    "postgres": "act CROSS JOIN LATERAL unnest(act.units) AS listed (unit) JOIN unit "
+    "ON act.id = lease.id AND unit.id = listed.unit",
+}
 RESULTS = """
 SELECT unit.id, body.result, body.error, unit.act FROM unit JOIN body ON body.unit = unit.id
 WHERE unit.id > :last AND (body.result IS NOT NULL OR body.error IS NOT NULL) ORDER BY unit.id LIMIT :page
@@ -177,6 +197,42 @@ def find_units_without_their_lease(connection: Connection) -> Iterator[int]:
     """Units under a lease of which there is no live row."""
     for (unit,) in read_pages(connection, NO_LEASE):
         yield unit
+
+
+class HeldUnit(NamedTuple):
+    """Under which lease a unit is, as its row says."""
+
+    unit: int
+    lease: int
+    tenant: int
+    holder: int | None
+    secret: str | None  # the hash of it
+
+
+def read_held_units(connection: Connection) -> Iterator[tuple[HeldUnit, Act | None]]:
+    """Every unit that is under a lease, with the act that is said to have granted it."""
+    last = 0
+    while rows := connection.rows(HELD, {"last": last, "page": PAGE}):
+        held = [HeldUnit(*row) for row in rows]
+        last = held[-1].unit
+        ids = sorted({unit.lease for unit in held})
+        acts = {act.id: act for act in select_acts(connection, "WHERE id {ids}", ids=ids)}
+        yield from ((unit, acts.get(unit.lease)) for unit in held)
+
+
+class SharedRow(NamedTuple):
+    """The row of a lease of many units: how many it says are under it, how many are, and which have their own row."""
+
+    lease: int
+    units: int
+    under: int
+    apart: int
+
+
+def count_units_under_leases(connection: Connection) -> Iterator[SharedRow]:
+    """What the rows of many units say, and what these units say."""
+    sql = COUNTED.format(members=MEMBERS_OF_LEASE[connection.name])
+    yield from (SharedRow(*row) for row in read_pages(connection, sql))
 
 
 def read_all_leases(connection: Connection, page: int) -> Iterator[tuple[Lease, Act | None, int | None]]:

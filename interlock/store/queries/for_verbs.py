@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,15 +17,35 @@ from interlock.store.unit_of_work import UnitOfWork
 
 Urgency = tuple[int, int, int]  # the order of claims: by priority, then by age
 Limits = tuple[int | None, int | None]  # of a tenant: how many units may be held, and how many may wait
+
+
+class ExpiredRow(NamedTuple):
+    """A row of a lease that is over; unit 0: of many."""
+
+    id: int
+    unit: int
+    until: int
+
+
+class ExpiredUnit(NamedTuple):
+    """A unit whose lease is over, and since when."""
+
+    until: int
+    unit: int
+
+
 OVERDUE = select(
     Unit, "WHERE tenant = :tenant AND wake_at IS NOT NULL AND wake_at <= :now ORDER BY wake_at, id LIMIT :limit {skip}"
 )
-# What is held under a lease that is over. The lease's own row is not locked: whoever has the unit writes it.
-EXPIRED = select(
-    Unit,
-    "JOIN lease ON lease.unit = unit.id AND lease.id = unit.lease_id WHERE lease.tenant = :tenant AND ended_at IS NULL "
-    "AND until <= :now ORDER BY until, lease.unit LIMIT :limit {skip_unit}",
+# Leases that are over: rows of single units, and of many; somebody is under each.
+EXPIRED = Query(
+    "SELECT id, unit, until FROM lease WHERE tenant = :tenant AND ended_at IS NULL AND until <= :now "
+    "ORDER BY until, unit LIMIT :limit",
+    ExpiredRow,
 )
+UNDER_EXPIRED = Query("SELECT until, unit FROM live_lease WHERE id {ids} AND until <= :now", ExpiredUnit)
+# The row of the lease is not locked: whoever has the unit writes it.
+EXPIRED_UNITS = select(Unit, "WHERE id {ids} AND lease_id IS NOT NULL ORDER BY id {skip}")
 TOKENS_BACK = select(Token, "WHERE tenant = :tenant AND back_at <= :now ORDER BY back_at LIMIT :limit {skip}")
 UNIT_UNLOCKED = select(Unit, "WHERE id = :id")
 OPEN_CHILDREN = select(Unit, "WHERE parent = :parent AND outcome IS NULL ORDER BY id {lock}")
@@ -83,7 +103,9 @@ class KeptAnswers:
 def find_overdue(tx: UnitOfWork, limit: int) -> list[Unit]:
     """Units of a tenant that time must look at, by their clocks or their leases', the longest overdue first."""
     by_clock = read_in_turn(tx, OVERDUE, limit, lambda unit: has_passed(tx, unit.wake_at), tenant=tx.tenant)
-    by_lease = read_in_turn(tx, EXPIRED, limit, lambda unit: is_lease_over(tx, unit), tenant=tx.tenant)
+    by_lease = read_until_enough(
+        tx, (EXPIRED, tx.tenant), limit, lambda unit: is_lease_over(tx, unit), lambda most: read_expired(tx, most)
+    )
     units = {unit.id: unit for unit in (*by_clock, *by_lease)}
     return sorted(units.values(), key=lambda unit: (get_next_clock(unit), unit.id))[:limit]
 
@@ -112,22 +134,39 @@ def get_next_clock(unit: Unit) -> int:
     return min(at for at in clocks if at is not None)
 
 
+def read_expired(tx: UnitOfWork, limit: int) -> list[Unit]:
+    """Units that are held under a lease that is over, the longest one first; none that somebody else has locked."""
+    rows = tx.run(EXPIRED.bind(limit=limit, tenant=tx.tenant))
+    if not rows:
+        return []
+    expired = sorted(tx.run(UNDER_EXPIRED.bind(ids=sorted({row.id for row in rows}))))
+    return tx.run(EXPIRED_UNITS.bind(ids=sorted({unit for _, unit in expired[:limit]})))
+
+
 def read_in_turn(
     tx: UnitOfWork, query: Query[Unit], wanted: int, still: Callable[[Unit], bool], **params: int
 ) -> list[Unit]:
-    """The first rows of an ordered question that are still an answer: all that are there, or `wanted` and maybe more.
+    """The first rows of an ordered question that are still an answer."""
+    name = (query, *params.values())
+    return read_until_enough(tx, name, wanted, still, lambda limit: tx.run(query.bind(limit=limit, **params)))
+
+
+def read_until_enough(
+    tx: UnitOfWork, name: tuple[object, ...], wanted: int, still: Callable[[Unit], bool],
+    read_first: Callable[[int], list[Unit]],
+) -> list[Unit]:  # fmt: skip
+    """The first units that are still an answer: all that are there, or `wanted` and maybe more.
 
     The database has not seen what this transaction did, so it answers with what was taken already. It is asked for
     twice as much then: what a group reads stays in proportion to what it takes.
     """
-    name = (query, *params.values())
     limit, read = tx.state(OrderedReads).units.get(name, (0, []))
     while True:
         fitting = [unit for unit in read if still(unit)]
         if len(fitting) >= wanted or len(read) < limit:
             return fitting
         limit = max(wanted, 2 * limit)
-        read = tx.merge_units(tx.run(query.bind(limit=limit, **params)))
+        read = tx.merge_units(read_first(limit))
         tx.state(OrderedReads).units[name] = (limit, read)
 
 
@@ -216,7 +255,7 @@ def find_lanes_with_work(tx: UnitOfWork, known: Mapping[int, Queue]) -> dict[int
 
 def load_held_units(tx: UnitOfWork, worker: int) -> list[Unit]:
     """What a worker holds, locked, as this transaction knows it."""
-    sql = "SELECT unit FROM lease WHERE tenant = :tenant AND worker = :worker AND ended_at IS NULL ORDER BY unit"
+    sql = "SELECT unit FROM live_lease WHERE tenant = :tenant AND worker = :worker ORDER BY unit"
     tx.load_units(unit for (unit,) in tx.connection.rows(sql, {"tenant": tx.tenant, "worker": worker}))
     return sorted((unit for unit in tx.rows.units.values() if unit.holder == worker), key=lambda unit: unit.id)
 

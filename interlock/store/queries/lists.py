@@ -46,8 +46,8 @@ CHOSEN = {
 # Few units fit these, and an index has them.
 NARROW = {
     "parent": "unit.parent = :parent",
-    "holder": "unit.id IN (SELECT lease.unit FROM lease JOIN worker ON worker.unit = lease.worker "
-    "WHERE lease.tenant = :tenant AND lease.ended_at IS NULL AND worker.tenant = :tenant AND worker.name = :holder)",
+    "holder": "unit.id IN (SELECT lease.unit FROM live_lease AS lease JOIN worker ON worker.unit = lease.worker "
+    "WHERE lease.tenant = :tenant AND worker.tenant = :tenant AND worker.name = :holder)",
     "correlation": "unit.id IN (SELECT unit FROM body WHERE tenant = :tenant AND correlation = :correlation)",
 }
 

@@ -100,7 +100,7 @@ FROM served JOIN lane ON lane.id = served.lane
 """
 HELD = """
 SELECT lane.queue, count(*) FROM
-    (SELECT unit FROM lease WHERE tenant = :tenant AND ended_at IS NULL ORDER BY worker, unit LIMIT :most) AS held
+    (SELECT unit FROM live_lease WHERE tenant = :tenant ORDER BY worker, unit LIMIT :most) AS held
 JOIN unit ON unit.id = held.unit JOIN lane ON lane.id = unit.lane GROUP BY lane.queue
 """
 FIRST = """

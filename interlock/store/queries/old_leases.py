@@ -12,7 +12,10 @@ from interlock.store.queries.snapshots import LEASES_US, select_acts
 from interlock.store.unit_of_work import UnitOfWork
 
 OLD_LEASE = """
-SELECT until, ended_at FROM lease WHERE unit = :unit AND tenant = :tenant AND secret = :secret ORDER BY id DESC LIMIT 1
+SELECT until, ended_at FROM (
+    SELECT id, until, ended_at FROM lease WHERE unit = :unit AND tenant = :tenant AND secret = :secret
+    UNION ALL SELECT id, until, NULL FROM live_lease WHERE unit = :unit AND tenant = :tenant AND secret = :secret
+) AS known ORDER BY id DESC LIMIT 1
 """
 LEASE_HOPS = """
 SELECT attempt, lease_to FROM event

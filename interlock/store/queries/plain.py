@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from interlock.kernel.rows import WorkerRow
 from interlock.store.connection import Connection
 from interlock.store.query import BoundQuery, Query, list_columns
+from interlock.store.unit_of_work import WITH_LEASES
 
 LANES_MAX = 64  # that one question looks into
 COLUMNS = "id, act, lifecycle, state, version, attempt, priority, available_at"
@@ -43,32 +44,34 @@ LOCKED = """
 UNLOCKED = f"""
 (SELECT {COLUMNS}, {FITS} FROM unit WHERE id IN (SELECT id FROM ({{heads}})) {URGENCY})
 """
-# Held by somebody whose success is all that there is to it. The lease's row is not locked: who has the unit writes it.
-# Both tables are asked for these units: else a planner may begin with all leases.
+# Held by somebody whose success is all that there is to it.
+# The row of its lease is not locked: whoever renews it has the unit.
 HELD = """
 SELECT lifecycle, state, lease, version, attempt, fence, holder, until, ttl, beat,
        {list:id}, {list:act}, {list:lease_id}, {list:secret}
 FROM (
     SELECT unit.id, unit.act, unit.lifecycle, unit.state, unit.lease, unit.lease_id, unit.version, unit.attempt,
-           unit.fence, unit.holder, lease.until, lease.ttl, lease.beat, lease.secret
-      FROM unit JOIN lease ON lease.unit = unit.id AND lease.id = unit.lease_id
-     WHERE unit.id {ids} AND lease.unit {ids} AND unit.tenant = :tenant AND unit.plain = 1 AND unit.failures = 0
-       AND unit.asked_at IS NULL AND unit.changed_at <= :now AND lease.until > :now
+           unit.fence, unit.holder, coalesce(own.until, shared.until) AS until, coalesce(own.ttl, shared.ttl) AS ttl,
+           coalesce(own.beat, shared.beat) AS beat, unit.lease_hash AS secret
+      FROM WITH_LEASES
+     WHERE unit.id {ids} AND unit.tenant = :tenant AND unit.plain = 1 AND unit.failures = 0
+       AND unit.asked_at IS NULL AND unit.changed_at <= :now AND coalesce(own.until, shared.until) > :now
      ORDER BY unit.id {lock_unit}) AS held
 GROUP BY lifecycle, state, lease, version, attempt, fence, holder, until, ttl, beat
-"""
+""".replace("WITH_LEASES", WITH_LEASES)
 
 
 # Held by somebody who has not begun yet, and whose beginning concerns nobody else.
 STARTABLE = """
 SELECT unit.id, unit.act, unit.lifecycle, unit.state, unit.lease, unit.lease_id, unit.version, unit.attempt, unit.fence,
-       lease.until, lease.ttl, lease.beat, lease.secret, body.policy
-  FROM unit JOIN lease ON lease.unit = unit.id AND lease.id = unit.lease_id JOIN body ON body.unit = unit.id
- WHERE unit.id {ids} AND lease.unit {ids} AND unit.tenant = :tenant AND unit.plain = 1 AND unit.failures = 0
-   AND unit.asked_at IS NULL AND unit.started_at IS NULL AND unit.wake_at IS NULL AND unit.changed_at <= :now
-   AND lease.until > :now
+       coalesce(own.until, shared.until), coalesce(own.ttl, shared.ttl), coalesce(own.beat, shared.beat),
+       unit.lease_hash, body.policy
+  FROM WITH_LEASES JOIN body ON body.unit = unit.id
+ WHERE unit.id {ids} AND unit.tenant = :tenant AND unit.plain = 1 AND unit.failures = 0 AND unit.asked_at IS NULL
+   AND unit.started_at IS NULL AND unit.wake_at IS NULL AND unit.changed_at <= :now
+   AND coalesce(own.until, shared.until) > :now
  ORDER BY unit.id {lock_unit}
-"""
+""".replace("WITH_LEASES", WITH_LEASES)
 
 
 class Claimable(NamedTuple):

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from interlock.kernel.rows import Act, Archived, Event, ForcedMove, Lease, Row, Unit, WorkerRow, columns
+from interlock.kernel.rows import Act, Archived, Event, ForcedMove, Row, Unit, WorkerRow, columns
 from interlock.store.connection import Connection
 from interlock.store.query import list_columns, list_params, list_placeholders
-from interlock.store.unit_of_work import LAST_LEASES
+from interlock.store.unit_of_work import LIVE_LEASES, LiveLease
 
 R = TypeVar("R", bound=Row)
 NEWEST = 20  # events of a unit that are read first
@@ -98,10 +98,10 @@ def read_leases(connection: Connection, units: Sequence[Unit]) -> None:
     held = {unit.id: unit for unit in units if unit.lease_id is not None}
     if not held:
         return
-    for lease in read_rows(connection, Lease, LAST_LEASES, ids=sorted(held)):
+    for row in connection.rows(LIVE_LEASES.sql, {"ids": sorted(held)}):
+        lease = LiveLease(*row)
         unit = held[lease.unit]
-        unit.lease_hash, unit.lease_until = lease.secret, lease.until
-        unit.lease_ttl, unit.lease_beat = lease.ttl, lease.beat
+        unit.lease_until, unit.lease_ttl, unit.lease_beat = lease.until, lease.ttl, lease.beat
 
 
 def read_heads(connection: Connection, units: Sequence[Unit]) -> None:

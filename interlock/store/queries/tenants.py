@@ -10,7 +10,13 @@ from interlock.store.queries.snapshots import read_rows
 from interlock.store.query import select
 from interlock.store.unit_of_work import UnitOfWork
 
-HELD = "SELECT count(*) FROM lease WHERE tenant = :tenant AND ended_at IS NULL"
+# A row for many counts all that are under the lease; one of its own counts when that row is gone.
+HELD = """
+SELECT coalesce(sum(CASE
+    WHEN unit = 0 THEN units
+    WHEN EXISTS (SELECT 1 FROM lease AS shared WHERE shared.unit = 0 AND shared.id = lease.id) THEN 0 ELSE 1 END), 0)
+FROM lease WHERE tenant = :tenant AND ended_at IS NULL
+"""
 # What may be claimed now, what is parked on a key, and what is not due yet. Each has an index of its own.
 WAITING = """
 SELECT (SELECT count(*) FROM unit WHERE lane > :low AND lane < :high AND available_at IS NOT NULL)

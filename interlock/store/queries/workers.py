@@ -8,9 +8,8 @@ from interlock.store.queries.snapshots import read_rows
 
 LOOKED_AT = 10_000  # ended leases of a tenant, the last ones, among which those of a worker are looked for
 HELD = (
-    "SELECT unit.id, unit.lifecycle, unit.state FROM lease JOIN unit ON unit.id = lease.unit "
-    "WHERE lease.tenant = :tenant AND lease.worker = :worker AND lease.ended_at IS NULL "
-    "ORDER BY lease.unit LIMIT :limit"
+    "SELECT unit.id, unit.lifecycle, unit.state FROM live_lease AS held JOIN unit ON unit.id = held.unit "
+    "WHERE held.tenant = :tenant AND held.worker = :worker ORDER BY held.unit LIMIT :limit"
 )
 ENDED = (
     "SELECT unit, ended_at FROM (SELECT unit, worker, ended_at FROM lease WHERE tenant = :tenant "

@@ -209,6 +209,10 @@ DECLARE
     finishing boolean;
     forced boolean;
     moved bigint;
+    taken bigint[];
+    hashes text[];
+    ended bigint[];
+    counts integer[];
 BEGIN
     IF TG_RELID <> 'act'::regclass THEN PERFORM guard_refuses('event-first', 'only an act moves'); END IF;
     here := (SELECT value::bigint FROM about WHERE name = 'generation') << 36 | pg_current_xact_id()::text::bigint;
@@ -224,7 +228,7 @@ BEGIN
                    OR (a.details IS NOT NULL AND array_dims(a.details) IS DISTINCT FROM array_dims(a.units))
                    OR json_typeof(a.payload::json) <> 'object' OR a.available NOT IN (0, 1)
                    OR (p.grants > 0 AND p.lease_ends = 0 AND (
-                       a.secrets IS NULL OR a.worker IS NULL OR a.ttl IS NULL OR a.beat IS NULL OR a.until IS NULL
+                       a.secrets IS NULL OR array_position(a.secrets, NULL) IS NOT NULL OR a.worker IS NULL OR a.ttl IS NULL OR a.beat IS NULL OR a.until IS NULL
                        OR a.until > a.at + a.ttl))
                    OR (p.source = '' AND ((a.version, a.attempt, a.fence) <> (0, 1, 0) OR a.leases IS NOT NULL
                                           OR (0 = ALL (a.before)) IS DISTINCT FROM true))
@@ -248,6 +252,12 @@ BEGIN
               WHERE allowed.unit = x.unit AND allowed.version = a.version + p.hops AND allowed.tenant = a.tenant
                 AND allowed.target = p.target AND allowed.actor = a.actor AND allowed.reason = a.reason))
     THEN PERFORM guard_refuses('forced', 'no row of forced_move, which operators write, allows this'); END IF;
+    IF taking THEN  -- the row of a lease that is taken keeps the hash of its secret
+        SELECT array_agg(unit.id), array_agg(unit.lease_hash) INTO taken, hashes
+          FROM fresh AS a JOIN transition_path AS p ON p.id = a.path CROSS JOIN LATERAL unnest(a.units) AS x (unit)
+          JOIN unit ON unit.id = x.unit
+         WHERE p.lease_ends = 1 AND unit.lease_id IS NOT NULL;
+    END IF;
     UPDATE unit AS u
        SET state = m.target,
            category = coalesce(m.category, u.category),
@@ -263,6 +273,7 @@ BEGIN
            lease_id = CASE WHEN m.lease_ends > 0 THEN NULL WHEN m.grants > 0 THEN m.act ELSE u.lease_id END,
            holder = CASE WHEN m.lease_ends > 0 THEN NULL WHEN m.grants > 0 THEN m.worker ELSE u.holder END,
            lease_until = CASE WHEN m.lease_ends > 0 THEN m.until ELSE u.lease_until END,
+           lease_hash = CASE WHEN m.lease_ends > 0 THEN NULL WHEN m.grants > 0 THEN m.secret ELSE u.lease_hash END,
            rests_in = CASE WHEN m.category IN ('gate', 'waiting', 'closing', 'failure', 'cancelled', 'dead') THEN m.target
                            WHEN m.category IS NULL THEN u.rests_in END,
            dead_at = CASE WHEN m.category = 'dead' THEN m.at WHEN m.category IS NULL THEN u.dead_at END,
@@ -275,9 +286,9 @@ BEGIN
            asked_by = CASE WHEN m.outcome <> 1 THEN u.asked_by END
       FROM (SELECT a.id AS act, a.tenant, a.version, a.attempt, a.fence, a.at, a.available, a.worker, a.until,
                    p.lifecycle, p.source, p.target, p.category, p.outcome, p.started, p.hops, p.opens, p.grants,
-                   p.lease_from, p.lease_to, p.lease_ends, x.unit, x.before, x.lease
+                   p.lease_from, p.lease_to, p.lease_ends, x.unit, x.before, x.lease, x.secret
               FROM fresh AS a JOIN transition_path AS p ON p.id = a.path
-             CROSS JOIN LATERAL unnest(a.units, a.before, a.leases) AS x (unit, before, lease)
+             CROSS JOIN LATERAL unnest(a.units, a.before, a.leases, a.secrets) AS x (unit, before, lease, secret)
              WHERE p.source <> '') AS m
      WHERE u.id = m.unit AND u.tenant = m.tenant AND u.lifecycle = m.lifecycle AND u.state = m.source
        AND u.version = m.version AND u.act = m.before AND u.attempt = m.attempt AND u.fence = m.fence
@@ -291,25 +302,52 @@ BEGIN
     IF moved <> listed THEN PERFORM guard_refuses('chain', 'not all units of this act are where it begins'); END IF;
 
     IF granting THEN
-        INSERT INTO lease (id, unit, tenant, worker, secret, until, ttl, beat)
-        SELECT a.id, x.unit, a.tenant, a.worker, x.secret, a.until, a.ttl, a.beat
-          FROM fresh AS a JOIN transition_path AS p ON p.id = a.path
-         CROSS JOIN LATERAL unnest(a.units, a.secrets) AS x (unit, secret)
-         WHERE p.grants > 0 AND p.lease_ends = 0;
+        INSERT INTO lease (id, unit, tenant, worker, secret, until, ttl, beat, units)
+        SELECT a.id, 0, a.tenant, a.worker, '', a.until, a.ttl, a.beat, cardinality(a.units)
+          FROM fresh AS a JOIN transition_path AS p ON p.id = a.path WHERE p.grants > 0 AND p.lease_ends = 0;
     END IF;
-    IF taking THEN
-        UPDATE lease SET ended_at = m.at, until = greatest(lease.until, m.until)
-          FROM (SELECT a.at, a.until, x.unit, x.lease FROM fresh AS a JOIN transition_path AS p ON p.id = a.path
-                 CROSS JOIN LATERAL unnest(a.units, a.leases) AS x (unit, lease)
-                 WHERE p.lease_ends = 1 AND x.lease IS NOT NULL) AS m
-         WHERE lease.id = m.lease AND lease.unit = m.unit;
-    END IF;
-    IF finishing THEN  -- acts tell all that there was to it
-        DELETE FROM lease
-         USING (SELECT x.unit, x.lease FROM fresh AS a JOIN transition_path AS p ON p.id = a.path
-                 CROSS JOIN LATERAL unnest(a.units, a.leases) AS x (unit, lease)
-                 WHERE p.lease_ends = 2 AND x.lease IS NOT NULL) AS m
-         WHERE lease.id = m.lease AND lease.unit = m.unit;
+    IF taking OR finishing THEN
+        SELECT array_agg(g.lease ORDER BY g.lease), array_agg(g.number ORDER BY g.lease) INTO ended, counts
+          FROM (SELECT x.lease, count(*)::integer AS number FROM fresh AS a JOIN transition_path AS p ON p.id = a.path
+                 CROSS JOIN LATERAL unnest(a.leases) AS x (lease)
+                 WHERE p.lease_ends > 0 AND x.lease IS NOT NULL GROUP BY x.lease) AS g;
+        -- Behind the units, in the order of ids: others end units under the same leases, or give them rows of their own.
+        PERFORM 1 FROM lease WHERE unit = 0 AND id = ANY (ended) ORDER BY id FOR UPDATE;
+        IF taking THEN
+            UPDATE lease SET ended_at = m.at, until = greatest(lease.until, m.until)
+              FROM (SELECT a.at, a.until, x.unit, x.lease FROM fresh AS a JOIN transition_path AS p ON p.id = a.path
+                     CROSS JOIN LATERAL unnest(a.units, a.leases) AS x (unit, lease)
+                     WHERE p.lease_ends = 1 AND x.lease IS NOT NULL) AS m
+             WHERE lease.id = m.lease AND lease.unit = m.unit;
+            INSERT INTO lease (id, unit, tenant, worker, secret, until, ttl, beat, ended_at)
+            SELECT shared.id, x.unit, shared.tenant, shared.worker, known.hash, greatest(shared.until, a.until), shared.ttl,
+                   shared.beat, a.at
+              FROM fresh AS a JOIN transition_path AS p ON p.id = a.path
+             CROSS JOIN LATERAL unnest(a.units, a.leases) AS x (unit, lease)
+              JOIN lease AS shared ON shared.unit = 0 AND shared.id = x.lease
+              JOIN unnest(taken, hashes) AS known (unit, hash) ON known.unit = x.unit
+             WHERE p.lease_ends = 1
+               AND NOT EXISTS (SELECT 1 FROM lease AS own WHERE own.unit = x.unit AND own.id = x.lease);
+        END IF;
+        IF finishing AND EXISTS (SELECT 1 FROM lease WHERE id = ANY (ended) AND unit > 0 AND ended_at IS NULL) THEN
+            DELETE FROM lease  -- acts tell all that there was to it
+             USING (SELECT x.unit, x.lease FROM fresh AS a JOIN transition_path AS p ON p.id = a.path
+                     CROSS JOIN LATERAL unnest(a.units, a.leases) AS x (unit, lease)
+                     WHERE p.lease_ends = 2 AND x.lease IS NOT NULL) AS m
+             WHERE lease.id = m.lease AND lease.unit = m.unit;
+        END IF;
+        DELETE FROM lease USING unnest(ended, counts) AS g (id, number)
+         WHERE lease.unit = 0 AND lease.id = g.id AND lease.units <= g.number;
+        GET DIAGNOSTICS moved = ROW_COUNT;
+        IF moved < cardinality(ended) THEN
+            UPDATE lease SET units = lease.units - g.number FROM unnest(ended, counts) AS g (id, number)
+             WHERE lease.unit = 0 AND lease.id = g.id;
+            -- Those that are left may all have rows of their own.
+            DELETE FROM lease USING (
+                SELECT own.id, count(*) AS number FROM lease AS own
+                 WHERE own.id = ANY (ended) AND own.unit > 0 AND own.ended_at IS NULL GROUP BY own.id) AS apart
+             WHERE lease.unit = 0 AND lease.id = apart.id AND lease.units <= apart.number;
+        END IF;
     END IF;
     PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
@@ -332,7 +370,7 @@ BEGIN
         SELECT 1 FROM (
             SELECT born, tenant, lifecycle, state, category, outcome, version, attempt, fence, lease, lease_id, holder,
                    act, changed_at, started_at, rests_in, dead_at, array_agg(id) AS ids,
-                   count(lease_until) AS lasting
+                   count(lease_until) + count(lease_hash) AS lasting
               FROM fresh GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17) AS g
           LEFT JOIN act AS a ON a.id = g.born LEFT JOIN transition_path AS p ON p.id = a.path
          WHERE a.id IS NULL OR a.id >> 18 <> here OR p.source <> '' OR g.act <> g.born OR a.tenant <> g.tenant
@@ -375,7 +413,7 @@ CREATE CONSTRAINT TRIGGER guard_born AFTER INSERT ON act DEFERRABLE INITIALLY DE
     FOR EACH ROW WHEN (NEW.version = 0) EXECUTE FUNCTION guard_born();
 
 CREATE TRIGGER guard_unit BEFORE UPDATE OF id, tenant, lifecycle, parent, born, state, category, outcome, version, act,
-    changed_at, started_at, attempt, fence, lease, lease_id, holder, lease_until, rests_in, dead_at ON unit
+    changed_at, started_at, attempt, fence, lease, lease_id, holder, lease_until, lease_hash, rests_in, dead_at ON unit
     FOR EACH STATEMENT
     EXECUTE FUNCTION guard_caller('event-first', 'what an act writes changes only by an act', 'act\_moves()');
 
@@ -388,18 +426,58 @@ CREATE TRIGGER guard_lease BEFORE INSERT OR UPDATE ON lease FOR EACH STATEMENT
     EXECUTE FUNCTION guard_caller('lease', 'a lease is written by the act that grants or ends it',
                                   'act\_moves()', 'renew\_leases(bigint[],bigint[],bigint[])');
 -- Whoever holds leases makes them longer, for their own time at most; they are never made shorter, and one that is over
--- stays so.
+-- stays so. Of units that share a row and those that are named, or those that are not, get rows of their own: whichever
+-- are fewer. So each unit that is not named keeps the end that it had.
 CREATE FUNCTION renew_leases(ids bigint[], units bigint[], ends bigint[]) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER AS $$
+LANGUAGE plpgsql SECURITY DEFINER
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     clock bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 60000000;
+    part record;
+    under bigint;
 BEGIN
+    -- As an act does: whoever ends one of these units counts it behind this, or has done so.
+    PERFORM 1 FROM lease WHERE unit = 0 AND id = ANY (ids) AND tenant = ANY (declared_tenants()) ORDER BY id FOR UPDATE;
+    FOR part IN
+        SELECT shared.id, given.until, array_agg(DISTINCT given.unit) AS named
+          FROM unnest(ids, renew_leases.units, ends) AS given (id, unit, until)
+          JOIN lease AS shared ON shared.unit = 0 AND shared.id = given.id
+          JOIN unit ON unit.id = given.unit AND unit.lease_id = given.id
+         WHERE shared.until < given.until AND given.until <= clock + shared.ttl
+           AND shared.tenant = ANY (declared_tenants())
+           AND NOT EXISTS (SELECT 1 FROM lease AS own WHERE own.unit = given.unit AND own.id = given.id)
+         GROUP BY shared.id, given.until ORDER BY shared.id, given.until
+    LOOP
+        SELECT shared.units - (SELECT count(*) FROM lease AS own
+                                WHERE own.id = shared.id AND own.unit > 0 AND own.ended_at IS NULL)
+          INTO under FROM lease AS shared WHERE shared.unit = 0 AND shared.id = part.id;
+        IF cardinality(part.named) * 2 <= under THEN
+            INSERT INTO lease (id, unit, tenant, worker, secret, until, ttl, beat)
+            SELECT shared.id, unit.id, shared.tenant, shared.worker, unit.lease_hash, part.until, shared.ttl, shared.beat
+              FROM unnest(part.named) AS named (unit) JOIN unit ON unit.id = named.unit
+              JOIN lease AS shared ON shared.unit = 0 AND shared.id = part.id
+                ON CONFLICT DO NOTHING;
+        ELSE
+            IF cardinality(part.named) < under THEN
+                INSERT INTO lease (id, unit, tenant, worker, secret, until, ttl, beat)
+                SELECT shared.id, unit.id, shared.tenant, shared.worker, unit.lease_hash, shared.until, shared.ttl,
+                       shared.beat
+                  FROM lease AS shared JOIN act ON act.id = shared.id CROSS JOIN LATERAL unnest(act.units) AS other (unit)
+                  JOIN unit ON unit.id = other.unit AND unit.lease_id = shared.id
+                 WHERE shared.unit = 0 AND shared.id = part.id AND NOT unit.id = ANY (part.named)
+                    ON CONFLICT DO NOTHING;
+            END IF;
+            UPDATE lease SET until = part.until WHERE unit = 0 AND id = part.id;
+        END IF;
+    END LOOP;
     -- Written so that only the primary key fits: by the index of ends each row would be looked for among all live leases.
-    UPDATE lease SET until = given.until
-      FROM unnest(ids, units, ends) AS given (id, unit, until)
-     WHERE lease.id = given.id AND lease.unit = given.unit AND coalesce(lease.ended_at, 0) = 0
-       AND lease.until + 0 < given.until AND given.until <= clock + lease.ttl
-       AND lease.tenant = ANY (declared_tenants());
+    IF EXISTS (SELECT 1 FROM lease WHERE id = ANY (ids) AND unit > 0 AND ended_at IS NULL) THEN
+        UPDATE lease SET until = given.until
+          FROM unnest(ids, renew_leases.units, ends) AS given (id, unit, until)
+         WHERE lease.id = given.id AND lease.unit = given.unit AND lease.unit > 0 AND coalesce(lease.ended_at, 0) = 0
+           AND lease.until + 0 < given.until AND given.until <= clock + lease.ttl
+           AND lease.tenant = ANY (declared_tenants());
+    END IF;
 END $$;
 CREATE TRIGGER guard_lease_delete BEFORE TRUNCATE ON lease
     FOR EACH STATEMENT EXECUTE FUNCTION guard_says_no('lease', 'a live lease is not deleted');

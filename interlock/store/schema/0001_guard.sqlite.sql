@@ -212,6 +212,17 @@ BEGIN
     END
     FROM (SELECT 1) LEFT JOIN transition_path AS path ON path.id = NEW.path;
     INSERT INTO moving VALUES (NEW.id);
+    -- A lease that is taken from its holder has a row of its own, with the hash of its secret.
+    UPDATE lease SET ended_at = NEW.at, until = max(until, coalesce(NEW.until, 0))
+      FROM (SELECT value AS unit, json_extract(NEW.leases, '$[' || key || ']') AS lease FROM json_each(NEW.units)) AS listed, transition_path AS path
+     WHERE path.id = NEW.path AND path.lease_ends = 1 AND lease.id = listed.lease AND lease.unit = listed.unit;
+    INSERT INTO lease (id, unit, tenant, worker, secret, until, ttl, beat, ended_at)
+    SELECT shared.id, unit.id, shared.tenant, shared.worker, unit.lease_hash, max(shared.until, coalesce(NEW.until, 0)),
+           shared.ttl, shared.beat, NEW.at
+      FROM transition_path AS path CROSS JOIN json_each(NEW.units) AS listed CROSS JOIN unit ON unit.id = listed.value
+     CROSS JOIN lease AS shared ON shared.unit = 0 AND shared.id = unit.lease_id
+     WHERE path.id = NEW.path AND path.lease_ends = 1
+       AND NOT EXISTS (SELECT 1 FROM lease AS own WHERE own.unit = unit.id AND own.id = unit.lease_id);
     UPDATE unit SET
            state = path.target,
            category = coalesce(path.category, unit.category),
@@ -228,6 +239,7 @@ BEGIN
            lease_id = CASE WHEN path.lease_ends > 0 THEN NULL WHEN path.grants > 0 THEN NEW.id ELSE unit.lease_id END,
            holder = CASE WHEN path.lease_ends > 0 THEN NULL WHEN path.grants > 0 THEN NEW.worker ELSE unit.holder END,
            lease_until = CASE WHEN path.lease_ends > 0 THEN NEW.until ELSE unit.lease_until END,
+           lease_hash = CASE WHEN path.lease_ends > 0 THEN NULL WHEN path.grants > 0 THEN listed.secret ELSE unit.lease_hash END,
            rests_in = CASE WHEN path.category IN ('gate', 'waiting', 'closing', 'failure', 'cancelled', 'dead') THEN path.target
                            WHEN path.category IS NULL THEN unit.rests_in END,
            dead_at = CASE WHEN path.category = 'dead' THEN NEW.at WHEN path.category IS NULL THEN unit.dead_at END,
@@ -238,7 +250,8 @@ BEGIN
            parked_on = CASE WHEN path.outcome <> 1 THEN nullif(unit.parked_on, 'withheld') END,
            asked_at = CASE WHEN path.outcome <> 1 THEN unit.asked_at END,
            asked_by = CASE WHEN path.outcome <> 1 THEN unit.asked_by END
-      FROM (SELECT value AS unit, json_extract(NEW.before, '$[' || key || ']') AS before, json_extract(NEW.leases, '$[' || key || ']') AS lease
+      FROM (SELECT value AS unit, json_extract(NEW.before, '$[' || key || ']') AS before, json_extract(NEW.leases, '$[' || key || ']') AS lease,
+                   json_extract(NEW.secrets, '$[' || key || ']') AS secret
               FROM json_each(NEW.units)) AS listed, transition_path AS path
      WHERE path.id = NEW.path AND unit.id = listed.unit AND unit.tenant = NEW.tenant
        AND unit.lifecycle = path.lifecycle AND unit.state = path.source AND unit.version = NEW.version
@@ -251,20 +264,22 @@ BEGIN
     SELECT RAISE(ABORT, 'interlock guard [chain]: not all units of this act are where it begins')
     WHERE changes() <> json_array_length(NEW.units);
     INSERT INTO member (unit, version, act) SELECT value, NEW.version, NEW.id FROM json_each(NEW.units);
-    INSERT INTO lease (id, unit, tenant, worker, secret, until, ttl, beat)
-    SELECT NEW.id, listed.value, NEW.tenant, NEW.worker, json_extract(NEW.secrets, '$[' || listed.key || ']'), NEW.until, NEW.ttl, NEW.beat
-      FROM transition_path AS path, json_each(NEW.units) AS listed
-     WHERE path.id = NEW.path AND path.grants > 0 AND path.lease_ends = 0;
-    SELECT RAISE(ABORT, 'interlock guard [lease]: every unit that is granted has its lease')
-      FROM transition_path WHERE id = NEW.path AND grants > 0 AND lease_ends = 0
-       AND changes() <> json_array_length(NEW.units);
-    UPDATE lease SET ended_at = NEW.at, until = max(until, coalesce(NEW.until, 0))
-      FROM (SELECT value AS unit, json_extract(NEW.leases, '$[' || key || ']') AS lease FROM json_each(NEW.units)) AS listed, transition_path AS path
-     WHERE path.id = NEW.path AND path.lease_ends = 1 AND lease.id = listed.lease AND lease.unit = listed.unit;
+    INSERT INTO lease (id, unit, tenant, worker, secret, until, ttl, beat, units)
+    SELECT NEW.id, 0, NEW.tenant, NEW.worker, '', NEW.until, NEW.ttl, NEW.beat, json_array_length(NEW.units)
+      FROM transition_path WHERE id = NEW.path AND grants > 0 AND lease_ends = 0;
     -- Of one that its holder has finished, acts tell all that there was to it.
     DELETE FROM lease WHERE (unit, id) IN (
         SELECT value, json_extract(NEW.leases, '$[' || key || ']') FROM json_each(NEW.units)
          WHERE (SELECT lease_ends FROM transition_path WHERE id = NEW.path) = 2);
+    UPDATE lease SET units = lease.units - ended.number
+      FROM (SELECT listed.value AS id, count(*) AS number FROM transition_path AS path CROSS JOIN json_each(NEW.leases) AS listed
+             WHERE path.id = NEW.path AND path.lease_ends > 0 GROUP BY listed.value) AS ended
+     WHERE lease.unit = 0 AND lease.id = ended.id;
+    -- Those that are left may all have rows of their own.
+    DELETE FROM lease WHERE unit = 0 AND id IN (
+        SELECT listed.value FROM transition_path AS path CROSS JOIN json_each(NEW.leases) AS listed
+         WHERE path.id = NEW.path AND path.lease_ends > 0)
+       AND units <= (SELECT count(*) FROM lease AS own WHERE own.id = lease.id AND own.unit > 0 AND own.ended_at IS NULL);
     DELETE FROM moving;
 END;
 CREATE TRIGGER guard_act_replace BEFORE INSERT ON act WHEN EXISTS (SELECT 1 FROM act WHERE id = NEW.id)
@@ -309,7 +324,7 @@ BEGIN
         WHEN NEW.state <> '' OR NEW.category <> '' OR NEW.outcome IS NOT NULL
           OR (NEW.version, NEW.act, NEW.born, NEW.changed_at, NEW.attempt, NEW.fence) <> (0, 0, 0, 0, 1, 0)
           OR NEW.started_at IS NOT NULL OR NEW.available_at IS NOT NULL OR NEW.lease IS NOT NULL
-          OR NEW.lease_id IS NOT NULL OR NEW.holder IS NOT NULL OR NEW.lease_until IS NOT NULL
+          OR NEW.lease_id IS NOT NULL OR NEW.holder IS NOT NULL OR NEW.lease_until IS NOT NULL OR NEW.lease_hash IS NOT NULL
           OR NEW.rests_in IS NOT NULL OR NEW.dead_at IS NOT NULL
         THEN RAISE(ABORT, 'interlock guard [event-first]: a unit is born by the act that says so')
         WHEN NEW.parent IS NOT NULL AND NOT EXISTS (SELECT 1 FROM unit WHERE id = NEW.parent AND tenant = NEW.tenant)
@@ -319,7 +334,7 @@ BEGIN
     END;
 END;
 CREATE TRIGGER guard_unit BEFORE UPDATE OF id, tenant, lifecycle, parent, born, state, category, outcome, version, act,
-    changed_at, started_at, attempt, fence, lease, lease_id, holder, lease_until, rests_in, dead_at ON unit
+    changed_at, started_at, attempt, fence, lease, lease_id, holder, lease_until, lease_hash, rests_in, dead_at ON unit
 WHEN NOT EXISTS (SELECT 1 FROM moving WHERE act = NEW.act) OR NEW.act <= OLD.act OR NEW.version <= OLD.version
   OR (NEW.id, NEW.tenant, NEW.lifecycle, NEW.parent) IS NOT (OLD.id, OLD.tenant, OLD.lifecycle, OLD.parent)
 BEGIN
@@ -339,17 +354,31 @@ BEGIN
     SELECT RAISE(ABORT, 'interlock guard [identity]: the rowid of a unit never changes');
 END;
 
--- Leases: only an act writes one, and whoever renews it makes it longer.
+-- Leases: only an act writes one, and whoever renews it makes it longer. A unit that shares a row may get one of its own,
+-- no shorter, as long as another one stays under the row that they shared.
 CREATE TRIGGER guard_lease BEFORE INSERT ON lease
-WHEN NOT EXISTS (SELECT 1 FROM moving WHERE act = NEW.id)
+WHEN CASE
+    WHEN EXISTS (SELECT 1 FROM lease WHERE unit = NEW.unit AND id = NEW.id) OR EXISTS (SELECT 1 FROM lease WHERE rowid = NEW.rowid)
+    THEN 1
+    WHEN EXISTS (SELECT 1 FROM moving) THEN NEW.ended_at IS NULL AND NOT EXISTS (SELECT 1 FROM moving WHERE act = NEW.id)
+    ELSE NOT EXISTS (
+        SELECT 1 FROM unit JOIN lease AS shared ON shared.unit = 0 AND shared.id = unit.lease_id
+         WHERE unit.id = NEW.unit AND unit.lease_id = NEW.id AND NEW.ended_at IS NULL AND NEW.units = 1
+           AND (NEW.tenant, NEW.worker, NEW.secret, NEW.ttl, NEW.beat)
+             = (shared.tenant, shared.worker, unit.lease_hash, shared.ttl, shared.beat)
+           AND NEW.until >= shared.until
+           AND (NEW.until = shared.until OR NEW.until <= unixepoch() * 1000000 + 60000000 + shared.ttl)
+           AND shared.units > 1 + (
+               SELECT count(*) FROM lease AS own WHERE own.id = NEW.id AND own.unit > 0 AND own.ended_at IS NULL))
+    END
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [lease]: a lease is written by the act that grants it');
 END;
 CREATE TRIGGER guard_lease_update BEFORE UPDATE ON lease
 WHEN NOT EXISTS (SELECT 1 FROM moving) AND (
     NEW.until < OLD.until OR OLD.ended_at IS NOT NULL OR NEW.until > unixepoch() * 1000000 + 60000000 + OLD.ttl
-    OR (NEW.id, NEW.unit, NEW.tenant, NEW.worker, NEW.secret, NEW.ttl, NEW.beat, NEW.ended_at)
-       IS NOT (OLD.id, OLD.unit, OLD.tenant, OLD.worker, OLD.secret, OLD.ttl, OLD.beat, OLD.ended_at))
+    OR (NEW.id, NEW.unit, NEW.tenant, NEW.worker, NEW.secret, NEW.ttl, NEW.beat, NEW.ended_at, NEW.units)
+       IS NOT (OLD.id, OLD.unit, OLD.tenant, OLD.worker, OLD.secret, OLD.ttl, OLD.beat, OLD.ended_at, OLD.units))
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [lease]: a live lease is only made longer, for its own time at most');
 END;

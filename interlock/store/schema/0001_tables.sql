@@ -138,6 +138,7 @@ CREATE TABLE unit (
     lease_id      BIGINT,                   -- of the lease that is live
     holder        BIGINT,                   -- its worker
     lease_until   BIGINT,                   -- when the last lease that is over would have ended
+    lease_hash    TEXT,                     -- of the secret of the lease that is live
     asked_at      BIGINT,                   -- a cancel was asked for
     asked_by      BIGINT,                   -- and is forced then
     parent        BIGINT,
@@ -236,20 +237,24 @@ CREATE TABLE act_detail (
     PRIMARY KEY (act, unit)
 );
 
--- One worker's right to speak for a unit. Its id is that of the act that granted it. Only acts write it, and `renew`.
--- The row of a lease that its holder has finished goes with it; one that was taken is kept for a day.
+-- A worker's right to speak for units, each with a secret of its own. Its id is that of the act that granted it, which
+-- writes one row for all of them; the last unit that leaves it takes it away. A unit whose lease ends at another time than
+-- the others' has a row of its own: one that was renewed without the others, or not with them, and one whose lease was
+-- taken from its holder, which is kept for a day. Only acts write rows, and whoever renews.
 CREATE TABLE lease (
     id        BIGINT NOT NULL,
-    unit      BIGINT NOT NULL,
+    unit      BIGINT NOT NULL,           -- 0: the row of all units that have none of their own
     tenant    INTEGER NOT NULL,
     worker    BIGINT NOT NULL,
-    secret    TEXT NOT NULL,             -- the hash of it
+    secret    TEXT NOT NULL,             -- the hash of it; of many: '', their own rows have theirs
     until     BIGINT NOT NULL,
     ttl       BIGINT NOT NULL,
     beat      BIGINT NOT NULL,
     ended_at  BIGINT,
+    units     INTEGER NOT NULL DEFAULT 1, -- of a row for many: how many are under the lease, with those that have their own
     PRIMARY KEY (unit, id)
 );
+CREATE INDEX lease_apart ON lease (id) WHERE unit > 0 AND ended_at IS NULL;
 CREATE INDEX lease_until ON lease (tenant, until, unit) WHERE ended_at IS NULL;
 CREATE INDEX lease_worker ON lease (tenant, worker, unit) WHERE ended_at IS NULL;
 CREATE INDEX lease_ended ON lease (tenant, ended_at) WHERE ended_at IS NOT NULL;

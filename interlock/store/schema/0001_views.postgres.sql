@@ -37,3 +37,13 @@ SELECT act.id AS act, ((member.place - 1) * path.hops + hop.place)::integer AS p
 -- Which acts tell of which units.
 CREATE VIEW journal_unit WITH (security_invoker = true) AS
 SELECT act.id AS act, act.tenant, act.path, act.version, listed.unit FROM act CROSS JOIN LATERAL unnest(act.units) AS listed (unit);
+
+-- Who holds which unit until when: the one place that knows that units share a row.
+CREATE VIEW live_lease WITH (security_invoker = true) AS
+SELECT id, unit, tenant, worker, secret, until, ttl, beat FROM lease WHERE ended_at IS NULL AND unit > 0
+UNION ALL
+SELECT shared.id, unit.id, shared.tenant, shared.worker, unit.lease_hash, shared.until, shared.ttl, shared.beat
+  FROM lease AS shared JOIN act ON act.id = shared.id CROSS JOIN LATERAL unnest(act.units) AS listed (unit)
+  JOIN unit ON unit.id = listed.unit AND unit.lease_id = shared.id
+ WHERE shared.ended_at IS NULL AND shared.unit = 0
+   AND NOT EXISTS (SELECT 1 FROM lease AS own WHERE own.unit = listed.unit AND own.id = shared.id);

@@ -32,3 +32,13 @@ SELECT act.id AS act, listed.key * path.hops + hop.place AS place,
 -- Which acts tell of which units.
 CREATE VIEW journal_unit AS
 SELECT act.id AS act, act.tenant, act.path, act.version, listed.value AS unit FROM act, json_each(act.units) AS listed;
+
+-- Who holds which unit until when: the one place that knows that units share a row.
+CREATE VIEW live_lease AS
+SELECT id, unit, tenant, worker, secret, until, ttl, beat FROM lease WHERE ended_at IS NULL AND unit > 0
+UNION ALL
+SELECT shared.id, unit.id, shared.tenant, shared.worker, unit.lease_hash, shared.until, shared.ttl, shared.beat
+  FROM lease AS shared CROSS JOIN act ON act.id = shared.id CROSS JOIN json_each(act.units) AS listed
+ CROSS JOIN unit ON unit.id = listed.value AND unit.lease_id = shared.id
+ WHERE shared.ended_at IS NULL AND shared.unit = 0
+   AND NOT EXISTS (SELECT 1 FROM lease AS own WHERE own.unit = listed.value AND own.id = shared.id);

@@ -35,7 +35,7 @@ DRIVER_ERRORS = (sqlite3.Error, OverflowError, UnicodeError)
 UNBORN: dict[str, Any] = {
     "state": "", "category": "", "outcome": None, "version": 0, "act": 0, "born": 0, "changed_at": 0,
     "started_at": None, "attempt": 1, "fence": 0, "available_at": None, "lease": None, "lease_id": None,
-    "holder": None, "lease_until": None, "rests_in": None, "dead_at": None,
+    "holder": None, "lease_until": None, "lease_hash": None, "rests_in": None, "dead_at": None,
 }  # fmt: skip
 
 
