@@ -101,6 +101,8 @@ def move_along(
         forget_error(tx, unit)
     if lifecycle.settled(unit.state):
         unit.due_at = unit.asked_at = unit.asked_by = None
+    if unit.total > unit.succeeded + unit.lost and (unit.outcome is not None or unit.category == Category.CLOSING):
+        tx.changes.leaves_children = True
     unit.deadline_at = find_deadline(tx, unit) if unit.state in lifecycle.clocked else None
     derive(tx, unit)
     if path.source != BORN:

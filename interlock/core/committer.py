@@ -9,6 +9,7 @@ How a command becomes a transaction
       run_with_retries      the database is busy or away: the group is run again, up to a fixed number of times
         run_once            one transaction: open_tx, run_command for each, then finish_tx
           run_command       the verb, or the answer that is kept; a refusal that changed nothing is the command's answer
+                            (reactions run before it if an earlier command has moved units of the same family)
           finish_tx         reactions, which write everything; COMMIT; wake-ups
       run_excluding         a claim or a tick that failed runs again without the units that make it fail (`exclude.py`)
 
@@ -21,7 +22,8 @@ Why groups: a COMMIT is expensive, so commands that arrive during one share the 
 
 A command may also come with a transaction that its caller has lent (`lent`): the same code runs it within a savepoint.
 Its answer is kept under its idempotency key, and workers are woken, exactly if the caller commits.
-What is ugly: reactions run once per group, so if one of them refuses, the commands are run alone to find the cause.
+What is ugly: reactions run for several commands at once, so if one of them refuses, the commands are run alone to find
+the cause.
 """
 
 from collections import deque
@@ -38,7 +40,7 @@ from interlock.core.fast_submit import UnwrittenBirths, write_alike_units
 from interlock.core.group_reads import Prefetches, load_for_group
 from interlock.core.idempotency import run_by_key
 from interlock.core.pending import PendingCommand, Result, answer_all, fail_unanswered, take_group
-from interlock.core.reactions import run_reactions
+from interlock.core.reactions import needs_reactions, run_reactions
 from interlock.core.wakeups import WakeupHub
 from interlock.kernel.commands import Claim, Command, Finish, Start, Submit, Tick
 from interlock.kernel.errors import Contended, InterlockError, StoreError, Unavailable
@@ -185,6 +187,9 @@ class Committer:
         before = tx.changes.count
         if not isinstance(command, Submit) and UnwrittenBirths in tx.states:
             write_alike_units(tx)
+        if tx.changes.moves and needs_reactions(tx, command):
+            run_reactions(tx)
+            tx.tenant, before = command.tenant, tx.changes.count
         try:
             verb = self.verbs[type(command)]
             verb = verb if command.idempotency_key is None else partial(run_by_key, verb)

@@ -180,6 +180,7 @@ class Changes:
         self.moves: list[RecordedMove] = []
         self.last_moves: dict[int, RecordedMove] = {}  # by unit
         self.child_rounds: dict[int, int] = {}  # by parent: the last round in which a child of it has moved
+        self.leaves_children = False  # whether a unit has ended, or is about to, and its children were not stopped
         self.round = 0  # the round in which what is done now happens: later than what led to it
         self.results: dict[int, str] = {}  # by unit: results that no act has recorded yet
         # What flushes have written.
@@ -219,6 +220,7 @@ class Changes:
         self.moves.clear()
         self.last_moves.clear()
         self.child_rounds.clear()
+        self.leaves_children = False
         self.results.clear()
         self.round = 0
 

@@ -13,9 +13,15 @@ functions over what has moved, in a fixed order, in files of their own. A round 
    written by adding, and children of one parent wait for each other no longer than that. Then those are cancelled
    that need what can never succeed any more, unless their parents see to them (`needs.py`).
 
+They run behind all commands of a group, and also before one that must not be ahead of them (`needs_reactions`): where a
+critical task has failed, its workstream fails before a command cancels it; and where a workstream was cancelled, its
+tasks are stopped before a holder says that one has failed.
+
 Rounds are repeated until one moves nothing. A reaction says which kinds of transitions it serves, and is asked once for
 each kind; a plain job, which has no parent, no children and no rules of a plugin, costs one look into a table.
 """
+
+from typing import Any
 
 from interlock.core.reactions.follow import follow
 from interlock.core.reactions.needs import meet_needs, stop_waiting
@@ -23,8 +29,10 @@ from interlock.core.reactions.roll_up import END_CHILDREN, ROLL_UP
 from interlock.core.served import find_serving
 from interlock.core.tx_state import ToFollow, WorkerChanges
 from interlock.core.workers import free_workers
+from interlock.kernel.commands import Cancel, Command, Submit
 from interlock.store.flush import add_costs, flush
 from interlock.store.hooks import Moved, MoveKind
+from interlock.store.queries.for_verbs import find_parents
 from interlock.store.queries.metrics import write_metrics
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -56,6 +64,34 @@ def run_reactions(tx: UnitOfWork) -> None:
         add_costs(tx)
     if tx.counters.metrics:
         write_metrics(tx)
+
+
+def needs_reactions(tx: UnitOfWork, command: Command[Any]) -> bool:
+    """Whether a command must wait for what earlier ones of its group have led to.
+
+    So it is when children of a unit are to be stopped, whatever else happens to them (a cancel may come first, and no
+    submit gives an ended unit more children); and when a command is about a unit below which others have moved.
+    """
+    if tx.changes.leaves_children and not isinstance(command, Submit | Cancel):
+        return True
+    return bool(tx.changes.child_rounds) and is_above_moves(tx, getattr(command, "unit", None))
+
+
+def is_above_moves(tx: UnitOfWork, unit: int | None) -> bool:
+    """Whether units below this one have moved, and their parents have not been told."""
+    known, above = tx.state(KnownParents).by_unit, set(tx.changes.child_rounds)
+    while above and unit is not None and unit not in above:
+        known |= find_parents(tx, [each for each in above if each not in known and each not in tx.rows.units])
+        parents = {known[each] if each in known else tx.rows.units[each].parent for each in above}
+        above = {parent for parent in parents if parent is not None}
+    return unit in above
+
+
+class KnownParents:
+    """Parents of units that a transaction has not read itself."""
+
+    def __init__(self) -> None:
+        self.by_unit: dict[int, int | None] = {}
 
 
 class ServedKinds:

@@ -9,6 +9,7 @@ from interlock.plugins.workstreams.maps import MAPPED, MapNote, name_item
 from interlock.plugins.workstreams.options import NAME, decode_stream_options
 from interlock.plugins.workstreams.queries import (
     find_not_completed,
+    find_not_failed,
     is_needed_by_name,
     read_expecting,
     read_maps,
@@ -24,6 +25,12 @@ def find_completed_without_tasks(connection: Connection) -> Iterator[tuple[int, 
     """Workstreams that are completed although a task of them that counts is not."""
     for stream, task, state in find_not_completed(connection):
         yield stream, f"it is completed, and its task {task} is {state}"
+
+
+def find_outlived_failures(connection: Connection) -> Iterator[tuple[int, str]]:
+    """Workstreams that go on, or were cancelled, although a critical task of them had failed."""
+    for stream, state, task in find_not_failed(connection):
+        yield stream, f"it is {state}, and its critical task {task} has failed"
 
 
 def find_wrong_plans(connection: Connection) -> Iterator[tuple[int, str]]:
@@ -62,6 +69,7 @@ def find_wrong_maps(connection: Connection) -> Iterator[tuple[int, str]]:
 
 LAWS = {
     "a completed workstream has completed all its tasks": find_completed_without_tasks,
+    "a critical task that fails fails its workstream": find_outlived_failures,
     "a workstream is planned by the last task that it expects": find_wrong_plans,
     "a task that was replaced has ended, and nothing waits for it": find_wrong_replacements,
     "a map has a task and an output for each element": find_wrong_maps,

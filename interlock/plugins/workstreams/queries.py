@@ -194,6 +194,19 @@ def find_not_completed(connection: Connection) -> list[tuple[int, int, str]]:
     return [(stream, task, state) for stream, task, state in connection.rows(sql)]
 
 
+def find_not_failed(connection: Connection) -> list[tuple[int, str, int]]:
+    """Workstreams that did not fail, each with its state and a critical task that counts and has failed."""
+    sql = (
+        "SELECT stream.id, stream.state, unit.id FROM unit AS stream JOIN unit ON unit.parent = stream.id "
+        "JOIN body ON body.unit = unit.id WHERE stream.lifecycle = 'workstream' "
+        "AND coalesce(stream.outcome, '') <> 'failure' AND unit.lifecycle = 'task' AND unit.decides = 1 "
+        "AND unit.outcome = 'failure' AND NOT EXISTS "
+        "(SELECT 1 FROM body AS fresh WHERE fresh.unit = body.replaced_by AND fresh.retry_of = body.unit) "
+        "AND NOT EXISTS (SELECT 1 FROM forced_move WHERE forced_move.unit IN (stream.id, unit.id))"
+    )
+    return [(stream, state, task) for stream, state, task in connection.rows(sql)]
+
+
 def read_expecting(connection: Connection, plugin: str) -> list[tuple[int, int, int, str | None, str]]:
     """Workstreams that expect a number of tasks: id, version, tasks, outcome and policy."""
     sql = (

@@ -268,6 +268,12 @@ def load_open_children(tx: UnitOfWork, parent: int) -> list[Unit]:
     return sorted(mine, key=lambda unit: unit.id)
 
 
+def find_parents(tx: UnitOfWork, units: Sequence[int]) -> dict[int, int | None]:
+    """The parents of these units, which stay the same; nothing is locked."""
+    rows = tx.connection.rows("SELECT id, parent FROM unit WHERE id {ids}", {"ids": sorted(units)}) if units else []
+    return dict(rows)
+
+
 def load_last_child(tx: UnitOfWork, parent: int) -> Unit | None:
     """The youngest child of a unit that decides about it, locked."""
     units = tx.merge_units(tx.run(LAST_CHILD.bind(parent=parent)))
