@@ -8,6 +8,7 @@ import pytest
 from interlock.kernel.commands import (
     Claim,
     Decide,
+    DefineTask,
     LeaseGrant,
     LeaseStatus,
     Record,
@@ -147,6 +148,38 @@ def test_a_child_that_cannot_be_is_refused(world: World, work: dict[str, object]
     with pytest.raises(InterlockError, match=text):
         spawn(world, grant, "c", **work)
     assert world.unit(grant.unit).total == 0
+
+
+def test_a_child_has_the_rules_of_its_task(world: World) -> None:
+    """What the holder leaves out is what a program has said of the task, as for any other job."""
+    rules = Work(task="child", queue="slow", attempts=1, timeout_us=HOUR * SECOND, capabilities=("big",), priority=3)
+    worker, grant = begun(world, "job")
+    world.send(DefineTask(work=msgspec.structs.replace(rules, labels='{"a": "b"}')))
+    for name, own in (("first", {}), ("second", {"queue": "fast", "timeout_us": SECOND})):
+        assert spawn(world, grant, name, **own).accepted
+        assert spawn(world, grant, name, **own).accepted, "the same again"
+    able = world.worker("able", capabilities=("big",))
+    assert world.claim(worker, queues=("default", "slow", "fast")) == world.claim(able) == []
+    (second,) = world.claim(able, queues=("fast",))
+    (first,) = world.claim(able, queues=("slow",))
+    assert (first.timeout_us, second.timeout_us) == (HOUR * SECOND, SECOND)
+    for child in (first, second):
+        assert (world.unit(child.unit).priority, world.body(child.unit).labels) == (3, '{"a":"b"}')
+        world.start(child)
+        world.finish(child, ended="failure", error="no")
+        assert world.unit(child.unit).outcome == "dead", "it has no more than the one attempt of its task"
+
+
+def test_the_job_of_a_spawned_agent_has_the_rules_of_its_task(world: World) -> None:
+    worker, grant = begun(world, "job")
+    world.send(DefineTask(work=Work(task="critic", queue="slow", timeout_us=HOUR * SECOND)))
+    both = {kind: {"task": "critic", "lifecycle": f"agent_{kind}"} for kind in ("run", "job")}
+    payload = msgspec.json.encode(both).decode()
+    (answer,) = world.send(Record(held=(held(grant),), kind="child_run", name="c", payload=payload))
+    assert answer.accepted
+    assert world.claim(worker) == []
+    (job,) = world.claim(worker, queues=("slow",))
+    assert (job.task, job.timeout_us) == ("critic", HOUR * SECOND)
 
 
 def test_children_are_stopped_with_their_parent(world: World) -> None:

@@ -12,7 +12,7 @@ from interlock.core.advance import Stamp
 from interlock.core.holder_verbs import keep_by_plugins
 from interlock.core.notes import note
 from interlock.core.outcomes import keep_result
-from interlock.core.submit import create_ready
+from interlock.core.submit import complete_work, create_ready
 from interlock.kernel.commands import Record, Work
 from interlock.kernel.errors import InterlockError, NotWanted
 from interlock.kernel.ids import format_id
@@ -56,7 +56,7 @@ def spawn_run(tx: UnitOfWork, job: Unit, command: Record) -> bool:
         return True
     run = tx.unit(find_named_child(tx, job.id, command.name) or 0)
     last = find_last(tx, job, command.name, spawned.run)
-    work = msgspec.structs.replace(spawned.job, parent=run.id, retry_of=last)
+    (work,) = complete_work(tx, [msgspec.structs.replace(spawned.job, parent=run.id, retry_of=last)])
     validation.check_work(tx.lifecycles, work, tx.hooks)
     new_job = create_ready(tx, work, Stamp(command.actor, "spawned"), run, {})
     for kept in [] if last is None else read_memory(tx, last):

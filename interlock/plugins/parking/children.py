@@ -14,7 +14,7 @@ from interlock.core import validation
 from interlock.core.advance import Stamp
 from interlock.core.effective_policy import option_of
 from interlock.core.notes import note
-from interlock.core.submit import create_ready
+from interlock.core.submit import complete_work, create_ready
 from interlock.core.tenants import refuse_too_long
 from interlock.kernel.commands import Record, Submit, Work
 from interlock.kernel.errors import InterlockError, NotWanted
@@ -50,9 +50,10 @@ def make_child(tx: UnitOfWork, unit: Unit, command: Record) -> bool:
         return True
     if unit.total >= CHILDREN_MAX:
         raise NotWanted(f"it has {unit.total} children, and at most {CHILDREN_MAX} are allowed")
+    (work,) = complete_work(tx, [msgspec.structs.replace(work, parent=unit.id)])
     validation.check_work(tx.lifecycles, work, tx.hooks)
     refuse_too_long(tx, Submit(tenant=tx.tenant, work=(work,)))
-    child = create_ready(tx, work_below(work, unit, command.name), Stamp(command.actor, "spawned"), unit, {})
+    child = create_ready(tx, name_work(work, command.name), Stamp(command.actor, "spawned"), unit, {})
     text = msgspec.json.encode(ChildNote(child.id)).decode()
     note(tx, unit.id, KIND, text, name=command.name, fence=unit.fence)
     return True
@@ -74,11 +75,11 @@ def decode_work(command: Record) -> Work:
     return work
 
 
-def work_below(work: Work, parent: Unit, name: str) -> Work:
+def name_work(work: Work, name: str) -> Work:
     """Work of a child as it is made: it says its name, and decides nothing about its parent."""
     options = msgspec.json.decode(work.options) if work.options else {}
     text = msgspec.json.encode({**options, "parking": Spawned(name)}).decode()
-    return msgspec.structs.replace(work, parent=parent.id, decides=False, options=text)
+    return msgspec.structs.replace(work, decides=False, options=text)
 
 
 def refuse_other_work(tx: UnitOfWork, unit: Unit, name: str, work: Work) -> None:
