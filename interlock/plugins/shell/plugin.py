@@ -52,7 +52,8 @@ def refuse_other_command(tx: UnitOfWork, command: Submit, made: Sequence[Submitt
         if answer.created or work.task != SHELL or (options := read_shell(work.options)) is None:
             continue
         unit = tx.unit(answer.unit)
-        if read_shell(policy_of(tx.body(unit)).options) == options:
+        known = read_shell(policy_of(tx.body(unit)).options)
+        if known and known.command == options.command:
             continue
         name = format_id(unit.lifecycle, unit.id)
         if work.key is not None:
