@@ -71,9 +71,12 @@ def tells_no_more(event: Event) -> bool:
 
 
 def is_release_again(event: Event, verb: str, actor: str) -> bool:
-    """Whether this is what its holder did by giving a unit back: it waits where it is, or a cancel ended it."""
+    """Whether this is what its holder did by giving a unit back: it waits where it is, or a cancel ended it.
+
+    Others give a unit back as well, when they take it from its holder: then it was not what the holder did.
+    """
     ended = event.trigger in (SELF, "stopped", "overdue") and tells_no_more(event)
-    return event.trigger == verb or (ended and event.actor == actor)
+    return (event.trigger == verb or ended) and event.actor == actor
 
 
 def describe_failure(outcome: Outcome) -> dict[str, Any]:

@@ -94,6 +94,17 @@ def test_a_row_that_an_operator_has_edited_is_found(column: str, world: World, s
     assert any(text.startswith(f"its {column} is ") for text in texts), texts
 
 
+def lose_step(world: World, worker: int) -> int:
+    """A run that the loss of a step has ended, and with it another step."""
+    steps = [Work(task=name, lifecycle="step", parent="run", queue=name, attempts=1) for name in ("lost", "open")]
+    run = Work(task="run", lifecycle="workflow_run", ref="run")
+    (made, *_) = world.send(Submit(work=(run, *steps)))
+    (grant,) = world.claim(worker, queues=("lost",))
+    world.start(grant)
+    world.finish(grant, ended="failure", error="no")
+    return made.unit
+
+
 def lived_in(world: World) -> dict[str, int]:
     """A database with a unit in every place that the cases of tampering speak of, and seals over some of it."""
     worker = world.worker()
@@ -117,6 +128,8 @@ def lived_in(world: World) -> dict[str, int]:
     )
     family = [one.unit for one in world.send(Submit(work=(run, *steps)))]
     gate = world.submit(lifecycle="approval")
+    lost_run = lose_step(world, worker)
+    limited = world.submit(losses=1)
     world.pass_time(1)
     world.tick()
     for _ in range(2):
@@ -125,7 +138,17 @@ def lived_in(world: World) -> dict[str, int]:
     claimed, started, ended = acts_of(world.connection, done)[1:]
     acts = {"claimed": claimed.id, "started": started.id, "ended": ended.id, "birth": world.unit(free).born}
     paths = {"claim_path": claimed.path, "start_path": started.path}
-    return {**names, **acts, **paths, "failed": failed, "taken": taken, "gate": gate, "failure": world.unit(failed).act}
+    return {
+        **names,
+        **acts,
+        **paths,
+        "failed": failed,
+        "lost_run": lost_run,
+        "limited": limited,
+        "taken": taken,
+        "gate": gate,
+        "failure": world.unit(failed).act,
+    }
 
 
 CASES = [
@@ -218,6 +241,11 @@ CASES = [
     ("parents count their children", "DELETE FROM unit WHERE id = {needy}"),
     ("needs are counted", "UPDATE unit SET unmet = 0 WHERE id = {needy}"),
     ("nobody waits for what is lost", "UPDATE need SET needs = {failed} WHERE unit = {needy}"),
+    ("terms are kept", "UPDATE unit SET lost = 1, decided = 1 WHERE id = {run}"),
+    ("terms are kept", 'UPDATE body SET policy = \'{{"settle":"all"}}\' WHERE unit = {lost_run}'),
+    ("terms are kept", "UPDATE unit SET losses = 2 WHERE id = {limited}"),
+    ("terms are kept", "UPDATE body SET retry_of = unit WHERE unit = {free}"),
+    ("terms are kept", "UPDATE body SET retry_of = {run} WHERE unit = {free}"),
     ("a name in a parent is one child", "UPDATE place SET name = 'other' WHERE unit = {needy}"),
     ("a name in a parent is one child", "UPDATE place SET parent = {free} WHERE unit = {needy}"),
     ("a name in a parent is one child", "DELETE FROM place WHERE unit = {needy}"),

@@ -95,6 +95,16 @@ def test_optional_jobs_are_waited_for_if_a_ci_run_settles_by_all(world: World) -
         assert world.unit(run).outcome == "success"
 
 
+def test_a_critical_task_that_was_lost_before_the_plan_fails_its_workstream(world: World) -> None:
+    """No child moves any more that would tell its parent."""
+    work = (Work(task="ws", lifecycle="workstream", ref="ws"), Work(task="a", lifecycle="task", parent="ws"))
+    stream, task = [made.unit for made in world.send(Submit(work=work))]
+    world.cancel(task)
+    assert world.unit(stream).state == "planned"
+    world.send(Decide(unit=stream, trigger="plan"))
+    assert world.unit(stream).state == "failed"
+
+
 def test_the_plan_and_the_queue_have_clocks_of_their_own(world: World) -> None:
     terms = {"plan_timeout_us": 5 * SECOND, "queue_timeout_us": 60 * SECOND}
     late, *_ = make_run(world, "ci_run", "ci_job", **terms)

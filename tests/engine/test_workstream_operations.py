@@ -181,6 +181,18 @@ def test_a_running_task_is_reassigned_without_using_up_an_attempt(world: World) 
         world.send(ReassignTask(unit=a))
 
 
+def test_its_holder_is_told_that_it_was_taken_and_not_that_it_gave_it_back(world: World) -> None:
+    _, a = stream(world, task("a", "ws"))
+    worker = world.worker("slow")
+    (grant,) = world.claim(worker)
+    world.start(grant)
+    world.send(ReassignTask(unit=a, actor="ann"))
+    assert [world.release(grant, actor="slow").why for _ in range(2)] == ["LEASE_REVOKED"] * 2
+    (grant,) = world.claim(world.worker("fast"))
+    world.start(grant)
+    assert [world.release(grant, actor="fast").accepted for _ in range(2)] == [True, True]
+
+
 def test_a_reassigned_task_goes_to_another_worker_while_there_is_one_that_can_do_it(world: World) -> None:
     ws, a, _ = stream(world, task("a", "ws", priority=9, capabilities=("node",)), task("b", "ws"))
     slow, lame = world.worker("slow", capabilities=("node",)), world.worker("lame")

@@ -16,6 +16,7 @@ from interlock.audit.laws.rows import (
     Broken,
     keys_are_kept,
     name_law,
+    verdicts_have_fallen,
     workers_hold_what_they_hold,
 )
 from interlock.core.reactions.roll_up import add, count_birth
@@ -41,6 +42,7 @@ class IncrementalLaws:
     """Knows every unit as the last commit left it. Whoever writes must have been told to keep track."""
 
     def __init__(self, lifecycles: Mapping[str, Lifecycle]) -> None:
+        self.lifecycles = lifecycles
         self.listed = {name: Listed(lifecycle, lifecycles["lease"]) for name, lifecycle in lifecycles.items()}
         self.units: dict[int, Unit] = {}
         self.folded: dict[int, FoldedRow] = {}
@@ -81,6 +83,8 @@ class IncrementalLaws:
                 self.needs[need.unit].append(need)
                 self.needed_by.setdefault(need.needs, []).append(need.unit)
         review.broken += self.judge_families(review.changed)
+        if any(unit and unit.total for _, unit in review.changed):
+            review.broken += verdicts_have_fallen(connection, self.lifecycles)
         if "worker" in kinds or any(holder(was) != holder(unit) for was, unit in review.changed):
             review.broken += workers_hold_what_they_hold(connection, self.held)
         self.keyed = self.keyed or "slot" in kinds

@@ -22,8 +22,10 @@ from interlock.audit.laws.record import (
 )
 from interlock.core.effective_policy import policy_in
 from interlock.core.plugin import PluginLaw
-from interlock.core.reactions.roll_up import add, count_birth
-from interlock.kernel.families import may_be_resumed
+from interlock.core.reactions.roll_up import BY_CHILDREN, BY_PARENT, VERDICTS, add, count_birth
+from interlock.core.validation import SETTLED_BY_CHILDREN
+from interlock.kernel.commands import SETTLES
+from interlock.kernel.families import Children, may_be_resumed, verdict_of_children
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
@@ -40,11 +42,15 @@ from interlock.store.queries.snapshots import (
     count_unmet_needs,
     find_orphans,
     find_replaced,
+    read_ended_families,
     read_forced_moves,
     read_histories,
+    read_lost_leases,
+    read_open_parents,
     read_policies,
     read_slots,
     read_workers,
+    read_wrong_origins,
 )
 
 
@@ -229,9 +235,11 @@ HOLDING = "workers hold what they hold"
 COUNTING = "parents count their children"
 NEEDING = "needs are counted"
 HOPELESS = "nobody waits for what is lost"
+TERMS = "terms are kept"
 NAMES = "a name in a parent is one child"
 PLAIN = "nothing follows from what is plain"
 COSTING = "costs add up"
+ALL_ENDED = SETTLES[1]  # the verdict falls when all children have ended
 MILLION = 1_000_000
 KEYS = "keys are kept"
 ENDINGS = "results and errors are those that acts tell of"
@@ -247,8 +255,8 @@ def name_law(law: EventLaw | RowLaw) -> str:
 
 
 WHOLE = (
-    KNOWN, DIGESTS, PATHS, MOVED, LEASES, SEALS, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, HOPELESS, NAMES, PLAIN,
-    COSTING, KEYS, BODIES, POLICIES, ENDINGS, MINUTES,
+    KNOWN, DIGESTS, PATHS, MOVED, LEASES, SEALS, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, HOPELESS, TERMS, NAMES,
+    PLAIN, COSTING, KEYS, BODIES, POLICIES, ENDINGS, MINUTES,
 )  # fmt: skip
 LAWS = (*(name_law(law) for law in OF_EVENTS), *(name_law(law) for law in OF_ROWS), *WHOLE)
 
@@ -304,15 +312,23 @@ def audit(
     yield from keys_are_kept(connection)
     yield from bodies_can_be_read(connection)
     yield from endings_are_told(connection, failures)
-    yield from needs_are_counted(connection)
-    yield from nobody_waits_for_what_is_lost(connection, lifecycles)
-    yield from names_are_kept(connection, lifecycles)
+    yield from of_families(connection, lifecycles, {unit for unit, _ in allowed})
     yield from of_the_record(connection, from_seal, paths)
     for law, judge_all in (laws or {}).items():
         for unit_id, text in judge_all(connection):
             yield Broken(law, unit_id, text)
     for unit_id, count in find_orphans(connection):
         yield Broken(OWNED, unit_id, f"acts tell of it ({count}), but there is no such unit")
+
+
+def of_families(
+    connection: Connection, lifecycles: Mapping[str, Lifecycle], forced: Container[int]
+) -> Iterator[Broken]:
+    """What is wrong with needs, with terms and with names; `forced` are units that operators have forced."""
+    yield from needs_are_counted(connection)
+    yield from nobody_waits_for_what_is_lost(connection, lifecycles)
+    yield from terms_are_kept(connection, lifecycles, forced)
+    yield from names_are_kept(connection, lifecycles)
 
 
 def of_the_record(connection: Connection, from_seal: int, paths: bool) -> Iterator[Broken]:
@@ -406,6 +422,54 @@ def nobody_waits_for_what_is_lost(connection: Connection, lifecycles: Mapping[st
             continue
         if above is None or above.options.roll_up is not RollUp.CRITICAL:
             yield Broken(HOPELESS, wait.unit, f"it waits for unit {wait.needs}, which is {wait.needed_state}")
+
+
+def terms_are_kept(
+    connection: Connection, lifecycles: Mapping[str, Lifecycle], allowed: Container[int]
+) -> Iterator[Broken]:
+    """A verdict falls when a unit's own terms say so, no more is lost than may be, and like is made anew.
+
+    `allowed` are units that operators have forced.
+    """
+    yield from verdicts_have_fallen(connection, lifecycles)
+    for events, children in read_ended_families(connection, ALL_ENDED):
+        verdicts = {event.at for event in events if event.trigger in VERDICTS and event.reason == BY_CHILDREN}
+        for child, end in children:
+            if end.at in verdicts and end.reason in BY_PARENT:
+                yield Broken(TERMS, child.parent or 0, f"its verdict fell before its child {child.id} had ended")
+    resumed = {
+        name for name, each in lifecycles.items()
+        if any(may_be_resumed(each, state) for state in each.states if each.settled(state))
+    }  # fmt: skip
+    for unit, kind, losses, policy in read_lost_leases(connection):
+        most = read_losses(policy)
+        if most is not None and losses > most and unit not in allowed and kind not in resumed:
+            yield Broken(TERMS, unit, f"it has lost {losses} leases, and may lose {most}")
+    for unit, origin in read_wrong_origins(connection):
+        yield Broken(TERMS, unit, f"it is said to do unit {origin} again, which is itself or of another kind")
+
+
+def read_losses(policy: str) -> int | None:
+    """How many leases a unit may lose, as it says itself; None if it does not, or if nobody can read it."""
+    try:
+        return policy_in(policy).losses
+    except msgspec.MsgspecError:
+        return None  # another law tells
+
+
+def verdicts_have_fallen(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> Iterator[Broken]:
+    """No unit waits for a verdict that its children have decided, by the terms that it was given."""
+    for parent, policy in read_open_parents(connection):
+        lifecycle = lifecycles.get(parent.lifecycle)
+        if lifecycle is None or lifecycle.options.roll_up not in SETTLED_BY_CHILDREN:
+            continue
+        if parent.state not in lifecycle.states:
+            continue  # another law tells
+        children = Children(**{name: getattr(parent, name) for name in COUNTED})
+        waits = f'"settle":"{ALL_ENDED}"' in policy
+        verdict = verdict_of_children(lifecycle, parent.state, children, waits=waits)
+        if verdict in VERDICTS:
+            yield Broken(TERMS, parent.id, f"its children say '{verdict}', and it is {parent.state}")
 
 
 def names_are_kept(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> Iterator[Broken]:

@@ -11,11 +11,12 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.rows import Unit
 from interlock.store.flush import COUNTED, add_counts
-from interlock.store.hooks import Moved, Reaction
+from interlock.store.hooks import Moved, MoveKind, Reaction
 from interlock.store.queries.for_verbs import load_open_children
 from interlock.store.unit_of_work import UnitOfWork
 
 BY_PARENT = ("its parent ended", "its parent was cancelled")  # why a child was stopped
+BY_CHILDREN = "its children"  # why a parent moved
 VERDICTS = ("fail", "succeed")  # by which a family is over
 COUNTED_ROLL_UPS = (RollUp.ALL, RollUp.CRITICAL, RollUp.REQUIRED, RollUp.SINGLE)
 
@@ -26,14 +27,30 @@ COUNTED_ROLL_UPS = (RollUp.ALL, RollUp.CRITICAL, RollUp.REQUIRED, RollUp.SINGLE)
 def roll_up(tx: UnitOfWork, moved: list[Moved]) -> None:
     """Parents have counted what their children did, and moved as their rule says.
 
+    A parent that has just come to a state in which it waits hears them too: a child may have been lost before its plan.
     Counters are written by adding, as the last statement, and the verdict is taken from what they come to; so children
     of one parent do not wait for each other longer than that.
     """
     children: dict[int, list[Unit]] = {}
     for unit, _ in moved:
         children.setdefault(unit.parent or 0, []).append(unit)
-    for parent in add_counts(tx, counts(moved)):
+    sums = counts(moved)
+    for unit, _ in filter(has_come_to_wait, moved):
+        sums.setdefault(unit.id, dict.fromkeys(COUNTED, 0))
+        children.setdefault(unit.id, [])
+    for parent in add_counts(tx, sums):
         hear_children(tx, tx.act_for(parent), children[parent.id])
+
+
+def has_come_to_wait(moved: Moved) -> bool:
+    """Whether a parent has just come to a state in which it waits for others."""
+    unit, was = moved
+    return unit.total > 0 and unit.category == Category.WAITING and was is not None and was.state != unit.state
+
+
+def brings_parent_to_wait(kind: MoveKind) -> bool:
+    """Whether moves of this kind bring a parent to a state in which it waits for others."""
+    return kind.is_parent and kind.category == Category.WAITING and not kind.is_birth and kind.has_entered
 
 
 def counts(moved: list[Moved]) -> dict[int, dict[str, int]]:
@@ -85,10 +102,10 @@ def hear_children(tx: UnitOfWork, parent: Unit, moved: list[Unit]) -> None:
         trigger = families.verdict_of_children(lifecycle, parent.state, children)
         if trigger in VERDICTS and parent.succeeded + parent.lost < parent.total and waits_for_all(tx, parent):
             trigger = families.verdict_of_children(lifecycle, parent.state, children, waits=True)
-    if trigger:
+    if trigger in VERDICTS or (trigger and moved):
         for hook in tx.hooks.before_roll_up:
             hook(tx, parent, trigger)
-        advance(tx, parent, trigger, Stamp("engine", "its children"))
+        advance(tx, parent, trigger, Stamp("engine", BY_CHILDREN))
 
 
 def waits_for_all(tx: UnitOfWork, parent: Unit) -> bool:
@@ -176,5 +193,5 @@ def end_child(tx: UnitOfWork, child: Unit, first: str, stamp: Stamp) -> None:
         keep_cancel(tx, child, Stamp(request["by"], request["reason"]))
 
 
-ROLL_UP = Reaction("roll up", lambda kind: kind.is_child, roll_up)
+ROLL_UP = Reaction("roll up", lambda kind: kind.is_child or brings_parent_to_wait(kind), roll_up)
 END_CHILDREN = Reaction("end children", lambda kind: kind.is_parent, end_children)

@@ -6,6 +6,7 @@ from interlock.plugins.workflows.compensation import COMPENSATE, REMEMBER_UNDO, 
 from interlock.plugins.workflows.outputs import gather_outputs, hand_over_outputs
 from interlock.plugins.workflows.readiness import expand_or_skip
 from interlock.plugins.workflows.steps import WorkflowOptions, check_step, prepare_step
+from interlock.plugins.workflows.stories import keep_terms
 from interlock.plugins.workflows.templates import define_template, rerun_template
 from interlock.store.hooks import GrantFields, Hooks
 
@@ -16,6 +17,7 @@ PLUGIN = Plugin(
     commands={DefineTemplate: define_template},
     routes="interlock.plugins.workflows.routes:ROUTES",
     cli="interlock.plugins.workflows.cli:app",
+    stories=(keep_terms,),
     hooks=Hooks(
         checks=(check_step,),
         prepare_work=(prepare_step,),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -154,6 +154,54 @@ def read_events_between(connection: Connection, units: Sequence[Unit]) -> Iterat
     while events := read_rows(connection, Event, rest, unit=units[0].id, version=version, limit=EVENTS_PAGE):
         yield from events
         version = events[-1].version
+
+
+def read_open_parents(connection: Connection) -> Iterator[tuple[Unit, str]]:
+    """Every unit that has children and no outcome, with the text of its policy."""
+    sql = (
+        "SELECT unit.id, body.policy FROM unit JOIN body ON body.unit = unit.id "
+        "WHERE unit.id > :last AND unit.outcome IS NULL AND unit.total > 0 ORDER BY unit.id LIMIT :page"
+    )
+    policies = read_pages(connection, sql)
+    while page := dict(islice(policies, PAGE)):
+        for unit in read_rows(connection, Unit, "WHERE id {ids} ORDER BY id", ids=list(page)):
+            yield unit, page[unit.id]
+
+
+def read_ended_families(connection: Connection, settle: str) -> Iterator[tuple[list[Event], list[tuple[Unit, Event]]]]:
+    """Every ended unit that says how it settles: its events, and its children that needed nothing, each with its end.
+
+    The end of a child is the event by which it got its outcome.
+    """
+    sql = (
+        "SELECT unit.id FROM unit JOIN body ON body.unit = unit.id WHERE unit.id > :last "
+        "AND unit.outcome IS NOT NULL AND body.policy LIKE :settle ORDER BY unit.id LIMIT :page"
+    )
+    for (number,) in read_pages(connection, sql, settle=f'%"settle":"{settle}"%'):
+        (parent,) = read_rows(connection, Unit, "WHERE id = :id", id=number)
+        children = read_rows(connection, Unit, "WHERE parent = :id AND unmet = 0 ORDER BY id", id=number)
+        ends = {event.unit: event for event in read_events(connection, children)} if children else {}
+        ended = [(child, ends[child.id]) for child in children if child.outcome is not None and child.id in ends]
+        yield list(read_events(connection, [parent])), ended
+
+
+def read_wrong_origins(connection: Connection) -> list[tuple[int, int]]:
+    """Units that say that they do one again which is themselves, or of another kind or tenant; each with that one."""
+    sql = (
+        "SELECT unit.id, origin.id FROM body JOIN unit ON unit.id = body.unit JOIN unit AS origin "
+        "ON origin.id = body.retry_of WHERE body.retry_of IS NOT NULL "
+        "AND (origin.id = unit.id OR origin.lifecycle <> unit.lifecycle OR origin.tenant <> unit.tenant) ORDER BY 1"
+    )
+    return [(unit, origin) for unit, origin in connection.rows(sql)]
+
+
+def read_lost_leases(connection: Connection) -> Iterator[tuple[int, str, int, str]]:
+    """Units that say how many leases of theirs may be lost: lifecycle, how many were, and the text of the policy."""
+    sql = (
+        "SELECT unit.id, unit.lifecycle, unit.losses, body.policy FROM unit JOIN body ON body.unit = unit.id "
+        "WHERE unit.id > :last AND unit.losses > 0 AND body.policy LIKE :losses ORDER BY unit.id LIMIT :page"
+    )
+    yield from read_pages(connection, sql, losses='%"losses":%')
 
 
 def find_orphans(connection: Connection) -> Iterator[tuple[int, int]]:
