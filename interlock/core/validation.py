@@ -148,6 +148,9 @@ def check_work(lifecycles: Mapping[str, Lifecycle], work: Work, hooks: Hooks) ->
     check_choice("settle", work.settle or SETTLES[0], SETTLES)
     if work.settle is not None and lifecycle.options.roll_up not in SETTLED_BY_CHILDREN:
         raise InterlockError(f"settle is not allowed for a {work.lifecycle}; it is for a run")
+    if work.settle == SETTLES[1] and lifecycle.options.roll_up is RollUp.CRITICAL:
+        why = "a critical task that fails fails it at once; a task that need not succeed is critical = false"
+        raise InterlockError(f"settle 'all' is not allowed for a {work.lifecycle}: {why}")
     for name in POSITIVE:
         if getattr(work, name) is not None:
             check_range(name, getattr(work, name), 1)

@@ -198,6 +198,7 @@ def test_what_cannot_be_done_again(world: World) -> None:
     [
         ({"settle": "any"}, "settle = 'any' is not allowed; allowed are first, all"),
         ({"settle": "all"}, "settle is not allowed for a job; it is for a run"),
+        ({"lifecycle": "workstream", "settle": "all"}, "settle 'all' is not allowed for a workstream: a critical task"),
         ({"losses": 0}, "losses = 0 is not allowed"),
         ({"plan_timeout_us": 0}, "plan_timeout_us = 0 is not allowed"),
         ({"cancel_timeout_us": -1}, "cancel_timeout_us = -1 is not allowed"),
