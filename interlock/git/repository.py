@@ -23,7 +23,8 @@ from interlock.process.run import never_stop
 NO_REPOSITORY = "not a git repository"  # in what git says
 NOTHING = ""  # as the old value of a branch: it must not exist
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # as the source of attributes: newer versions would read HEAD's
-HALF_WRITTEN = re.compile(r"failed to read .*worktrees/.*/commondir")  # of a worktree that is being made
+# What git says if another process makes a worktree meanwhile, or removes the folder that it was the last one in.
+PASSING = re.compile(r"failed to read .*worktrees/.*/commondir|could not create leading directories")
 PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds until git is asked again
 REVISION_MAX = 1000  # characters
 WORD = re.compile(r"[^\x00-\x20\x7f]+")
@@ -305,9 +306,10 @@ class Repository:
         return trees
 
     def git_worktree(self, *words: str, check_drivers: bool = False) -> GitResult:
-        """Runs a command of `git worktree`, again for a while if another worktree is being made at the same moment.
+        """Runs a command of `git worktree`, again for a while if another one is made or removed at the same moment.
 
         Git reads all of them before it does anything, and fails on one whose files another process has not written yet.
+        Whoever removes the last worktree of a folder removes the folder too, perhaps before git has made the next one.
 
         Raises:
             GitError: git says no.
@@ -316,7 +318,7 @@ class Repository:
             try:
                 return self.git("worktree", *words, check_drivers=check_drivers)
             except GitError as error:
-                if not HALF_WRITTEN.search(str(error)):
+                if not PASSING.search(str(error)):
                     raise
             time.sleep(pause)
         return self.git("worktree", *words, check_drivers=check_drivers)

@@ -49,6 +49,21 @@ def test_a_worktree_that_another_process_is_making_is_waited_for(
     assert len(pauses) == len(PAUSES)
 
 
+def test_a_folder_that_goes_while_a_worktree_is_made_in_it_is_made_again(
+    bare: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever removes the last worktree of a folder removes the folder; the next task of its workstream may begin there."""
+    folder = tmp_path / "workstream_1"
+    folder.write_text("no folder at this moment")
+    pauses = list[float]()
+    monkeypatch.setattr(
+        "interlock.git.repository.time",
+        SimpleNamespace(sleep=lambda pause: (pauses.append(pause), folder.unlink())),
+    )
+    tree = bare.add_worktree(folder / "task_1-1", "main")
+    assert (pauses, Path(tree.path, "a.txt").exists()) == ([0.01], True)
+
+
 def test_a_detached_worktree_has_no_branch(bare: Repository, tmp_path: Path) -> None:
     bare.add_worktree(tmp_path / "tree", "main")
     (tree,) = [tree for tree in bare.list_worktrees() if not tree.bare]

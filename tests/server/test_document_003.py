@@ -286,7 +286,7 @@ def test_what_a_workstream_is_follows_from_its_tasks_after_every_request(web: Re
         if web.look(path) in ENDS:
             break
     late = web.ask(f"{path}/tasks", {"tasks": [{"name": "late"}]})
-    assert late.status_code == (400 if web.look(path) in ENDS else 201), late.text
+    assert late.status_code == (409 if web.look(path) in ENDS else 201), late.text
 
 
 # Workers.
