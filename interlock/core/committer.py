@@ -8,22 +8,19 @@ How a command becomes a transaction
     answer_group            every command of the group gets its answer, or an error
       run_with_retries      the database is busy or away: the group is run again, up to a fixed number of times
         run_once            one transaction: open_tx, run_command for each, then finish_tx
-          run_command       the verb, or the answer that is kept; a refusal that changed nothing is the command's answer
-                            (reactions run before it if an earlier command has moved units of the same family)
+          run_command       reactions, if commands before it moved its family; then the verb, or its kept answer
           finish_tx         reactions, which write everything; COMMIT; wake-ups
       run_excluding         a claim or a tick that failed runs again without the units that make it fail (`exclude.py`)
 
 Why groups: a COMMIT is expensive, so commands that arrive during one share the next. What may go wrong:
-- A verb refuses (InterlockError) before it has changed anything: that is the answer of its command, and the group goes
-  on. If it had changed something, the transaction is spoilt: everything is rolled back.
+- A verb refuses (InterlockError): that is its command's answer. If it has changed something, everything is rolled back.
 - The database is busy or was away: the group is run again, and then command by command.
 - A bug in a verb: command by command at once, so that only the offender gets the error. It is logged, with traceback.
 - COMMIT gets no answer: the database is asked whether it happened (`store/commit_proof.py`); nothing is run twice.
 
 A command may also come with a transaction that its caller has lent (`lent`): the same code runs it within a savepoint.
 Its answer is kept under its idempotency key, and workers are woken, exactly if the caller commits.
-What is ugly: reactions run for several commands at once, so if one of them refuses, the commands are run alone to find
-the cause.
+What is ugly: reactions run for several commands at once; if one refuses, the commands are run alone to find the cause.
 """
 
 from collections import deque
